@@ -1,0 +1,48 @@
+// Problem = Agreed + Local: one collective call as a value.
+//
+// Agreed holds only what the MPI standard makes equal on all ranks of the communicator (the table in
+// HACKING.md section 4). Everything that chooses a path takes `const Agreed&` and cannot read the
+// rest; so all ranks choose alike. Local is this rank's own: it may steer where bytes lie, never which
+// messages are sent.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/types.hpp"
+
+namespace tutti {
+
+struct Agreed {
+  Coll coll = Coll::allreduce;
+  Op op = Op::sum;            // reductions only
+  bool commutative = true;    // of a user operation
+  Dtype dtype = Dtype::byte;  // reductions: the element; movement: byte
+  // Elements: of the whole vector in allreduce, reduce, bcast, scan; of one rank's block in
+  // allgather, alltoall, gather, scatter, reduce_scatter_block.
+  uint64_t count = 0;
+  // Elements of each rank's block, nranks long: allgatherv and reduce_scatter only.
+  std::span<const uint64_t> counts;
+  int root = 0;
+
+  uint64_t bytes() const { return count * info(dtype).extent; }
+};
+
+struct Local {
+  const void* send = nullptr;  // equals recv when in place
+  void* recv = nullptr;
+  bool in_place = false;
+  // Element displacements in the v-forms, nranks long; empty means packed in rank order.
+  std::span<const uint64_t> send_displs;
+  std::span<const uint64_t> recv_displs;
+  // alltoallv: elements to and from each rank.
+  std::span<const uint64_t> send_counts;
+  std::span<const uint64_t> recv_counts;
+};
+
+struct Problem {
+  Agreed agreed;
+  Local local;
+};
+
+}  // namespace tutti
