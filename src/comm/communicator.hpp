@@ -1,16 +1,17 @@
-// Communicator: what tutti knows of one communicator of the program, and the way from a Problem to a
-// finished call: agreed facts -> choice -> operation -> engine.
+// Communicator: what tutti knows of one communicator of the program, and the way from a Problem to
+// a finished call: agreed facts -> choice -> operation -> engine.
 //
 // Built lazily at the communicator's first intercepted collective, kept in an attribute by the mpi
 // room. Set-up is one nonblocking allgather of the base on the program's communicator, begun at the
-// same call number on all ranks; calls queue behind it. It is all-or-nothing: afterwards either every
-// rank uses tutti's own paths here or none does.
+// same call number on all ranks; calls queue behind it. It is all-or-nothing: afterwards either
+// every rank uses tutti's own paths here or none does.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.hpp"
 #include "core/problem.hpp"
@@ -20,15 +21,20 @@ namespace tutti {
 
 struct Config;
 
-// What the mpi room lends: the base's allgather on the program's communicator, by values, so that no
-// MPI type is seen here. All functions are called with the engine's lock held or from the calling
-// thread of a collective, never from the helper thread.
+// What the mpi room lends: the base's allgather on the program's communicator, by values, so that
+// no MPI type is seen here. All functions are called with the engine's lock held or from the
+// calling thread of a collective, never from the helper thread.
 struct BaseComm {
   void* handle = nullptr;  // the mpi room's own
   int rank = 0;
   int nranks = 1;
-  std::string name;        // for messages: "MPI_COMM_WORLD"
-  // Begins a nonblocking allgather of `bytes` a rank. `mine` and `all` live until test says finished.
+  std::string name;  // for messages: "MPI_COMM_WORLD"
+  // Node of each rank, as an index from 0 in order of first appearance; empty when not known
+  // (spawned processes). Equal on all ranks: the mpi room gathers the nodes of MPI_COMM_WORLD at
+  // MPI_Init.
+  std::vector<int32_t> nodes;
+  // Begins a nonblocking allgather of `bytes` a rank. `mine` and `all` live until test says
+  // finished.
   Status (*allgather_start)(void* handle, const void* mine, void* all, size_t bytes,
                             void** request) = nullptr;
   Poll (*allgather_test)(void* request) = nullptr;
@@ -36,9 +42,9 @@ struct BaseComm {
 
 // Where a call goes. `below` is an agreed fact: all ranks say the same.
 enum class Path : uint8_t {
-  native,   // tutti's own operation: run() or start()
-  below,    // the MPI below, with the program's pointers as they are
-  bounce,   // the MPI below; a device pointer is replaced by its host copy (class N and X)
+  native,  // tutti's own operation: run() or start()
+  below,   // the MPI below, with the program's pointers as they are
+  bounce,  // the MPI below; a device pointer is replaced by its host copy (class N and X)
 };
 
 class Communicator {
@@ -58,9 +64,9 @@ class Communicator {
   // A blocking call whose path is native. Valid once settled.
   virtual Status run(const Problem& problem) = 0;
 
-  // A nonblocking call. If settled, its path must be native. If not, it is queued behind set-up; when
-  // its turn comes and the path is not native, `begin_below` is called (under the engine's lock, in
-  // call order) to begin the base's own nonblocking call, and `test_below` polls it.
+  // A nonblocking call. If settled, its path must be native. If not, it is queued behind set-up;
+  // when its turn comes and the path is not native, `begin_below` is called (under the engine's
+  // lock, in call order) to begin the base's own nonblocking call, and `test_below` polls it.
   struct Below {
     std::function<Status()> begin;
     std::function<Poll()> test;

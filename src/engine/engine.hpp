@@ -1,20 +1,17 @@
 // Engine: the one place that waits, and the list of nonblocking calls that go on meanwhile.
 //
 // Progress both ways (law 2). While tutti waits, wait() drives the base through hooks.base_progress
-// and every other pending call of tutti. While the program is inside the MPI below, whoever owns the
-// hooks (mpi room: the base's progress hook, a helper thread, or the completion calls) calls
+// and every other pending call of tutti. While the program is inside the MPI below, whoever owns
+// the hooks (mpi room: the base's progress hook, a helper thread, or the completion calls) calls
 // progress(). progress() never blocks: it takes the engine by try-lock.
 //
-// Order: calls on one communicator run one after the other, in the order they were made (a Lane is that
-// order); calls of different communicators run side by side. MPI makes the order equal on all ranks.
+// Order: calls on one communicator run one after the other, in the order they were made (a Lane is
+// that order); calls of different communicators run side by side. MPI makes the order equal on all
+// ranks.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <vector>
 
 #include "engine/operation.hpp"
 
@@ -25,12 +22,12 @@ struct EngineHooks {
   void (*base_progress)() = nullptr;
   // The number of pending nonblocking calls became non-zero / zero.
   void (*pending)(bool any) = nullptr;
-  // Ranks of this node outnumber the cores they may use: yield instead of spinning.
+  // Ranks of this node outnumber the cores they may use: yield in every idle turn.
   bool oversubscribed = false;
   // The program has one thread (below MPI_THREAD_SERIALIZED): no lock is taken.
   bool single_threaded = true;
-  uint64_t warn_after_ns = 0;   // 0: never
-  uint64_t fail_after_ns = 0;   // 0: never
+  uint64_t warn_after_ns = 0;  // 0: never
+  uint64_t fail_after_ns = 0;  // 0: never
 };
 
 class Lane;
@@ -45,7 +42,7 @@ struct Request {
   // Called once when the call has finished, under the engine's lock, from whatever thread drives
   // progress; must not block or wait. nullptr for blocking calls.
   void (*finished)(Request* request, Status status) = nullptr;
-  void* token = nullptr;    // the caller's
+  void* token = nullptr;  // the caller's
   Status status;
   std::atomic<bool> done{false};
 };
@@ -53,11 +50,12 @@ struct Request {
 // The calls of one communicator in order; the head is the one that runs.
 class Lane {
  public:
-  bool empty() const { return head_ == nullptr; }
+  // Acquire: whoever sees it empty sees what the last call did.
+  bool empty() const { return head_.load(std::memory_order_acquire) == nullptr; }
 
  private:
   friend class Engine;
-  Request* head_ = nullptr;
+  std::atomic<Request*> head_{nullptr};
   Request* tail_ = nullptr;
   Lane* next_active_ = nullptr;
   bool active_ = false;
@@ -69,28 +67,42 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Runs a blocking call to its end. With an empty lane nothing is queued or locked.
+  // Runs a blocking call to its end. With an empty lane nothing is queued or locked: MPI lets only
+  // one thread at a time be in a collective of one communicator.
   Status run(Lane& lane, Operation& operation, CallRecord& record);
-  // Queues a nonblocking call and returns; request.finished tells the end.
+  // Queues a nonblocking call and returns; request.finished tells the end. The request lives until
+  // then.
   void submit(Lane& lane, Request& request);
+  // Waits until that request of submit() has finished, driving everything meanwhile.
+  Status wait(Request& request);
   // Waits until every call of the lane has finished (Comm_free, teardown).
-  Status drain(Lane& lane);
-  // Polls every pending call once. Returns whether one finished. Never blocks.
-  bool progress();
+  void drain(Lane& lane);
+  // Polls the head of every pending lane once. Returns whether a call finished. Never blocks.
+  // may_call_base: false on a helper thread, which leaves operations that need the MPI below alone.
+  bool progress(bool may_call_base = true);
+
   bool any_pending() const { return pending_.load(std::memory_order_relaxed) != 0; }
   const EngineHooks& hooks() const { return hooks_; }
+  // Only while nothing is pending.
   void set_hooks(const EngineHooks& hooks) { hooks_ = hooks; }
 
  private:
-  class Waiter;
-  bool progress_lane(Lane& lane);
-  void append(Lane& lane, Request& request);
+  // One idle turn of a wait: everything else moves, the watchdog looks.
+  void idle(Operation* operation, CallRecord& record, uint32_t turn);
+  void watch(Operation& operation, CallRecord& record);
+  bool progress_lane(Lane& lane, bool may_call_base);
+  void finish_head(Lane& lane, Status status);
+  bool try_enter();
+  void enter();
+  void leave();
 
   EngineHooks hooks_;
-  std::mutex mutex_;
-  std::atomic<bool> inside_{false};  // re-entry guard of a single-threaded program
+  // The engine's lock: a flag, because it is only ever tried or held for a bounded time, and
+  // because the base's progress may come back to progress() on the thread that holds it.
+  std::atomic<bool> inside_{false};
   std::atomic<uint32_t> pending_{0};
-  Lane* active_ = nullptr;
+  Lane* active_ = nullptr;  // lanes with a head, under the lock
+  uint32_t turns_ = 0;
 };
 
 }  // namespace tutti
