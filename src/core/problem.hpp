@@ -35,7 +35,9 @@ struct Local {
   // Element displacements in the v-forms, nranks long; empty means packed in rank order.
   std::span<const uint64_t> send_displs;
   std::span<const uint64_t> recv_displs;
-  // alltoallv: elements to and from each rank.
+  // Elements that this rank sends in gatherv or receives in scatterv: only the root knows all counts.
+  uint64_t count = 0;
+  // alltoallv: elements to and from each rank; gatherv: recv_counts, scatterv: send_counts, at the root.
   std::span<const uint64_t> send_counts;
   std::span<const uint64_t> recv_counts;
 };

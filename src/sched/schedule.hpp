@@ -13,20 +13,28 @@ namespace tutti {
 
 // Contract of a group step: the members together perform collective `coll` on the ranges that their
 // group steps name, atomically: no member's step finishes before every member's has started.
+// Reductions take the parts in the order of `members`. Parts of reduce_scatter (`to`) and allgather
+// (`from`) may differ in size; they lie in the order of members, without gaps, in the whole.
 struct Group {
   Coll coll = Coll::allreduce;
   Level level = Level::node;
-  int32_t root = 0;               // index into members
-  std::vector<int32_t> members;   // ranks, in the order of their parts
+  int32_t root = 0;              // index into members
+  std::vector<int32_t> members;  // ranks, in the order of their parts
   // What the step takes while it runs; the engine budgets them (DESIGN section 4).
   uint32_t ctas = 0;
   uint64_t lane_bytes = 0;
+  friend bool operator==(const Group&, const Group&) = default;
 };
 
+// Tags of a schedule are below this, so that a transport can pack them beside rank and call number.
+inline constexpr uint32_t tag_limit = 1u << 20;
+
+// When the call is in place, no step names Space::input: what the call reads lies in the output,
+// where sched/contract.hpp says.
 struct Schedule {
   int32_t rank = 0;
   int32_t nranks = 1;
-  uint64_t input_count = 0;    // elements
+  uint64_t input_count = 0;  // elements
   uint64_t output_count = 0;
   uint64_t scratch_count = 0;
   std::vector<Step> steps;
@@ -40,7 +48,7 @@ struct Schedule {
 
 // Appends steps; each call returns the step's number, to be named in later `after` lists. Numbers
 // only grow, so a schedule cannot have a cycle. Zero-length messages are legal; zero-length copies
-// and reductions are dropped and return `none`.
+// and reductions are dropped and return `none`; `none` in an `after` list is ignored.
 class ScheduleBuilder {
  public:
   using Id = uint32_t;
@@ -53,7 +61,8 @@ class ScheduleBuilder {
   Id copy(Ref from, Ref to, std::span<const Id> after);
   // to = op(lower, higher): `lower` holds the part of the lower ranks.
   Id reduce(Ref lower, Ref higher, Ref to, std::span<const Id> after);
-  Id group(Group group, Ref from, Ref to, std::span<const Id> after);
+  // Equal (group, tag) on all members is one collective.
+  Id group(Group group, Ref from, Ref to, std::span<const Id> after, uint32_t tag = 0);
 
   Id send(int peer, Ref from, std::initializer_list<Id> after, uint32_t tag = 0);
   Id recv(int peer, Ref to, std::initializer_list<Id> after, uint32_t tag = 0);
@@ -62,6 +71,8 @@ class ScheduleBuilder {
 
   // Reserves elements of scratch and returns the whole range.
   Ref scratch(uint64_t count);
+
+  const Schedule& schedule() const { return schedule_; }
 
  private:
   Id push(Step step, std::span<const Id> after);

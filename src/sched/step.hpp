@@ -36,7 +36,8 @@ struct Step {
   Ref from;
   Ref with;
   Ref to;
-  // Orders messages of one pair of ranks: a send matches the recv of equal (sender, receiver, tag).
+  // A send matches the recv of equal (sender, receiver, tag); in one call each such triple occurs
+  // once, so no order of posting matters. Group steps match by (group, tag).
   uint32_t tag = 0;
   uint32_t after_begin = 0;
   uint32_t after_count = 0;

@@ -1,0 +1,85 @@
+// Recursive doubling allreduce: at step k, groups of 2^k ranks exchange whole vectors with the
+// group beside them, so that everyone holds the result after log2 P steps. Steps ceil(log2 P), and
+// 2 more when P is not a power of two; bytes sent a rank n log2 P. Best for short messages. Source:
+// R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in
+// MPICH", IJHPCA 19(1), 2005. Here the extra ranks of an uneven P are folded into their left
+// neighbours, so every part is a run of neighbouring ranks and operations need not commute.
+#include "coll/patterns.hpp"
+#include "coll/registry.hpp"
+
+namespace tutti {
+
+namespace {
+
+using Id = ScheduleBuilder::Id;
+
+constexpr Coll collectives[] = {Coll::allreduce};
+
+bool applies(const Agreed&, const Topology&, const Params&) {
+  return true;
+}
+
+// The first `extra` pairs of ranks (0,1), (2,3), ... act as one; `active` numbers pairs, then
+// singles.
+struct Fold {
+  int extra;
+  int active_of(int rank) const { return rank < 2 * extra ? rank / 2 : rank - extra; }
+  int rank_of(int active) const { return active < extra ? 2 * active : active + extra; }
+};
+
+Status generate(const Problem& problem, const Place& place, ScheduleBuilder& builder) {
+  const int nranks = place.nranks(), rank = place.rank;
+  const uint64_t n = problem.agreed.count;
+  const Ref own = own_vector(problem.local.in_place, n);
+  const Ref result = output_ref(0, n);
+  if (nranks == 1) {
+    if (own != result) builder.copy(own, result, {});
+    return {};
+  }
+  const int power = floor_power2(nranks), rounds = ceil_log2(power);
+  const Fold fold{nranks - power};
+  const uint32_t tag_in = static_cast<uint32_t>(rounds), tag_out = tag_in + 1;
+  if (rank < 2 * fold.extra && rank % 2 == 1) {
+    Id sent = builder.send(rank - 1, own, {}, tag_in);
+    builder.recv(rank - 1, result, {own == result ? sent : ScheduleBuilder::none}, tag_out);
+    return {};
+  }
+
+  // `last` is what the next reader of `mine` waits for.
+  Ref mine = own;
+  Id last = ScheduleBuilder::none;
+  if (rank < 2 * fold.extra) {
+    Ref theirs = builder.scratch(n);
+    Id got = builder.recv(rank + 1, theirs, {}, tag_in);
+    last = builder.reduce(mine, theirs, result, {got});
+    mine = result;
+  }
+  const int active = fold.active_of(rank);
+  // Two receive buffers in turn: the next message may arrive while this one is reduced.
+  const Ref landing[2] = {builder.scratch(n), rounds > 1 ? builder.scratch(n) : Ref{}};
+  Id freed[2] = {ScheduleBuilder::none, ScheduleBuilder::none};
+  for (int k = 0; k < rounds; ++k) {
+    const int peer_active = active ^ (1 << k), peer = fold.rank_of(peer_active);
+    const Ref theirs = landing[k % 2];
+    Id sent = builder.send(peer, mine, {last}, static_cast<uint32_t>(k));
+    Id got = builder.recv(peer, theirs, {freed[k % 2]}, static_cast<uint32_t>(k));
+    const bool lower = peer_active < active;
+    last = builder.reduce(lower ? theirs : mine, lower ? mine : theirs, result, {sent, got, last});
+    freed[k % 2] = last;
+    mine = result;
+  }
+  if (rank < 2 * fold.extra) builder.send(rank + 1, result, {last}, tag_out);
+  return {};
+}
+
+}  // namespace
+
+extern const Algorithm allreduce_recursive_doubling{
+    "recursive_doubling",
+    "Exchange of whole vectors with ranks at distance 1, 2, 4, ...; short messages.",
+    collectives,
+    {},
+    applies,
+    generate};
+
+}  // namespace tutti

@@ -1,0 +1,102 @@
+#include "sched/schedule.hpp"
+
+#include <algorithm>
+
+namespace tutti {
+
+ScheduleBuilder::ScheduleBuilder(Schedule& schedule, int rank, int nranks) : schedule_(schedule) {
+  schedule_.rank = rank;
+  schedule_.nranks = nranks;
+}
+
+ScheduleBuilder::Id ScheduleBuilder::push(Step step, std::span<const Id> after) {
+  step.after_begin = static_cast<uint32_t>(schedule_.after.size());
+  for (Id id : after) {
+    if (id == none) continue;
+    auto begin = schedule_.after.begin() + step.after_begin;
+    if (std::find(begin, schedule_.after.end(), id) == schedule_.after.end())
+      schedule_.after.push_back(id);
+  }
+  step.after_count = static_cast<uint32_t>(schedule_.after.size()) - step.after_begin;
+  schedule_.steps.push_back(step);
+  return static_cast<Id>(schedule_.steps.size() - 1);
+}
+
+ScheduleBuilder::Id ScheduleBuilder::send(int peer, Ref from, std::span<const Id> after,
+                                          uint32_t tag) {
+  Step step;
+  step.kind = StepKind::send;
+  step.peer = peer;
+  step.from = from;
+  step.tag = tag;
+  return push(step, after);
+}
+
+ScheduleBuilder::Id ScheduleBuilder::recv(int peer, Ref to, std::span<const Id> after,
+                                          uint32_t tag) {
+  Step step;
+  step.kind = StepKind::recv;
+  step.peer = peer;
+  step.to = to;
+  step.tag = tag;
+  return push(step, after);
+}
+
+ScheduleBuilder::Id ScheduleBuilder::copy(Ref from, Ref to, std::span<const Id> after) {
+  if (from.count == 0 && to.count == 0) return none;
+  Step step;
+  step.kind = StepKind::copy;
+  step.from = from;
+  step.to = to;
+  return push(step, after);
+}
+
+ScheduleBuilder::Id ScheduleBuilder::reduce(Ref lower, Ref higher, Ref to,
+                                            std::span<const Id> after) {
+  if (lower.count == 0 && higher.count == 0 && to.count == 0) return none;
+  Step step;
+  step.kind = StepKind::reduce;
+  step.from = lower;
+  step.with = higher;
+  step.to = to;
+  return push(step, after);
+}
+
+ScheduleBuilder::Id ScheduleBuilder::group(Group group, Ref from, Ref to, std::span<const Id> after,
+                                           uint32_t tag) {
+  Step step;
+  step.kind = StepKind::group;
+  step.from = from;
+  step.to = to;
+  step.tag = tag;
+  // Chunks of one phase share the contract.
+  auto& groups = schedule_.groups;
+  auto at = std::find(groups.begin(), groups.end(), group);
+  step.peer = static_cast<int32_t>(at - groups.begin());
+  if (at == groups.end()) groups.push_back(std::move(group));
+  return push(step, after);
+}
+
+ScheduleBuilder::Id ScheduleBuilder::send(int peer, Ref from, std::initializer_list<Id> after,
+                                          uint32_t tag) {
+  return send(peer, from, std::span<const Id>(after.begin(), after.size()), tag);
+}
+ScheduleBuilder::Id ScheduleBuilder::recv(int peer, Ref to, std::initializer_list<Id> after,
+                                          uint32_t tag) {
+  return recv(peer, to, std::span<const Id>(after.begin(), after.size()), tag);
+}
+ScheduleBuilder::Id ScheduleBuilder::copy(Ref from, Ref to, std::initializer_list<Id> after) {
+  return copy(from, to, std::span<const Id>(after.begin(), after.size()));
+}
+ScheduleBuilder::Id ScheduleBuilder::reduce(Ref lower, Ref higher, Ref to,
+                                            std::initializer_list<Id> after) {
+  return reduce(lower, higher, to, std::span<const Id>(after.begin(), after.size()));
+}
+
+Ref ScheduleBuilder::scratch(uint64_t count) {
+  Ref range{Space::scratch, schedule_.scratch_count, count};
+  schedule_.scratch_count += count;
+  return range;
+}
+
+}  // namespace tutti

@@ -1,0 +1,116 @@
+// Proves every registered algorithm: for P = 1..33, awkward counts, roots, places and orders.
+#include "coll/registry.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <string>
+
+#include "call.hpp"
+
+namespace tutti {
+namespace {
+
+constexpr int max_ranks = 33;
+
+uint64_t seed() {
+  static const uint64_t value = [] {
+    const char* given = std::getenv("TEST_SEED");
+    uint64_t chosen = given ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+    fprintf(stderr, "TEST_SEED=%llu\n", static_cast<unsigned long long>(chosen));
+    return chosen;
+  }();
+  return value;
+}
+
+// Parameters at their standard, and each at its least and at values that cut small vectors.
+std::vector<Params> variants(const Algorithm& algorithm) {
+  std::vector<Params> all = {algorithm.standard_params()};
+  for (size_t i = 0; i < algorithm.parameters.size(); ++i) {
+    const Param& param = algorithm.parameters[i];
+    for (uint64_t value : {param.least, uint64_t{3}, uint64_t{16}}) {
+      if (value < param.least || value > param.most) continue;
+      Params params = algorithm.standard_params();
+      params.values[i] = value;
+      if (std::find(all.begin(), all.end(), params) == all.end()) all.push_back(params);
+    }
+  }
+  return all;
+}
+
+struct Tally {
+  uint64_t proven = 0, excluded = 0;
+};
+
+void prove(const Algorithm& algorithm, const Call& call, const Params& params, Tally& tally) {
+  Topology topology;
+  topology.nranks = static_cast<int>(call.problems().size());
+  if (!algorithm.applies(call.agreed(), topology, params)) {
+    ++tally.excluded;
+    return;
+  }
+  std::vector<Schedule> all = schedules(algorithm, call, topology, params);
+  ASSERT_FALSE(all.empty()) << algorithm.scheme << " " << call.describe();
+  Verdict verdict = verify(call.problems(), all);
+  ASSERT_TRUE(verdict.proven) << algorithm.scheme << " " << call.describe() << ": " << verdict.text;
+  ++tally.proven;
+}
+
+std::set<uint64_t> counts(int nranks) {
+  const auto p = static_cast<uint64_t>(nranks);
+  return {0, 1, p - 1, 2 * p + 1, 67};
+}
+
+class EveryAlgorithm : public testing::TestWithParam<const Algorithm*> {};
+
+TEST_P(EveryAlgorithm, IsProven) {
+  const Algorithm& algorithm = *GetParam();
+  for (Coll coll : algorithm.collectives) {
+    Tally tally;
+    uint64_t draw = seed();
+    for (int nranks = 1; nranks <= max_ranks; ++nranks)
+      for (const Params& params : variants(algorithm))
+        for (uint64_t count : counts(nranks))
+          for (bool commutative : {true, false}) {
+            if (!commutative && !reduces(coll)) continue;
+            prove(algorithm, Call(coll, nranks, count, commutative, ++draw), params, tally);
+            if (HasFatalFailure()) return;
+          }
+    EXPECT_GT(tally.proven, 0u);
+    RecordProperty(std::string(name(coll)) + "_proven", std::to_string(tally.proven));
+    RecordProperty(std::string(name(coll)) + "_excluded", std::to_string(tally.excluded));
+    printf("%s %s: %llu proven, %llu excluded\n", name(coll), algorithm.scheme,
+           static_cast<unsigned long long>(tally.proven),
+           static_cast<unsigned long long>(tally.excluded));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, EveryAlgorithm,
+                         testing::ValuesIn(algorithms().begin(), algorithms().end()),
+                         [](const auto& info) {
+                           return std::string(name(info.param->collectives[0])) + "_" +
+                                  info.param->scheme;
+                         });
+
+TEST(Registry, FindsByCollectiveAndScheme) {
+  const Algorithm* found = find_algorithm(Coll::allreduce, "recursive_doubling");
+  ASSERT_NE(found, nullptr);
+  EXPECT_STREQ(found->scheme, "recursive_doubling");
+  EXPECT_EQ(find_algorithm(Coll::barrier, "recursive_doubling"), nullptr);
+  EXPECT_EQ(find_algorithm(Coll::allreduce, "no such scheme"), nullptr);
+}
+
+TEST(Registry, NamesAreUniqueAndDocumented) {
+  std::set<std::pair<Coll, std::string>> seen;
+  for (const Algorithm* algorithm : algorithms()) {
+    EXPECT_NE(std::string(algorithm->doc), "");
+    EXPECT_LE(algorithm->parameters.size(), Params::limit);
+    for (Coll coll : algorithm->collectives)
+      EXPECT_TRUE(seen.emplace(coll, algorithm->scheme).second) << algorithm->scheme;
+  }
+}
+
+}  // namespace
+}  // namespace tutti
