@@ -11,21 +11,11 @@ namespace tutti {
 
 namespace {
 
-using Id = ScheduleBuilder::Id;
-
 constexpr Coll collectives[] = {Coll::allreduce};
 
 bool applies(const Agreed&, const Topology&, const Params&) {
   return true;
 }
-
-// The first `extra` pairs of ranks (0,1), (2,3), ... act as one; `active` numbers pairs, then
-// singles.
-struct Fold {
-  int extra;
-  int active_of(int rank) const { return rank < 2 * extra ? rank / 2 : rank - extra; }
-  int rank_of(int active) const { return active < extra ? 2 * active : active + extra; }
-};
 
 Status generate(const Problem& problem, const Place& place, ScheduleBuilder& builder) {
   const int nranks = place.nranks(), rank = place.rank;
@@ -36,19 +26,19 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
     if (own != result) builder.copy(own, result, {});
     return {};
   }
-  const int power = floor_power2(nranks), rounds = ceil_log2(power);
-  const Fold fold{nranks - power};
+  const Fold fold(nranks);
+  const int rounds = ceil_log2(fold.power);
   const uint32_t tag_in = static_cast<uint32_t>(rounds), tag_out = tag_in + 1;
-  if (rank < 2 * fold.extra && rank % 2 == 1) {
+  if (fold.idle(rank)) {
     Id sent = builder.send(rank - 1, own, {}, tag_in);
-    builder.recv(rank - 1, result, {own == result ? sent : ScheduleBuilder::none}, tag_out);
+    builder.recv(rank - 1, result, {own == result ? sent : no_step}, tag_out);
     return {};
   }
 
   // `last` is what the next reader of `mine` waits for.
   Ref mine = own;
-  Id last = ScheduleBuilder::none;
-  if (rank < 2 * fold.extra) {
+  Id last = no_step;
+  if (fold.folded(rank)) {
     Ref theirs = builder.scratch(n);
     Id got = builder.recv(rank + 1, theirs, {}, tag_in);
     last = builder.reduce(mine, theirs, result, {got});
@@ -57,7 +47,7 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   const int active = fold.active_of(rank);
   // Two receive buffers in turn: the next message may arrive while this one is reduced.
   const Ref landing[2] = {builder.scratch(n), rounds > 1 ? builder.scratch(n) : Ref{}};
-  Id freed[2] = {ScheduleBuilder::none, ScheduleBuilder::none};
+  Id freed[2] = {no_step, no_step};
   for (int k = 0; k < rounds; ++k) {
     const int peer_active = active ^ (1 << k), peer = fold.rank_of(peer_active);
     const Ref theirs = landing[k % 2];
@@ -68,7 +58,7 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
     freed[k % 2] = last;
     mine = result;
   }
-  if (rank < 2 * fold.extra) builder.send(rank + 1, result, {last}, tag_out);
+  if (fold.folded(rank)) builder.send(rank + 1, result, {last}, tag_out);
   return {};
 }
 

@@ -107,6 +107,10 @@ Block agreed_block(const Agreed& agreed, int rank) {
   return {prefix(agreed.counts, rank), agreed.counts[static_cast<size_t>(rank)]};
 }
 
+std::vector<Block> agreed_blocks(const Agreed& agreed, int nranks) {
+  return blocks_of(agreed, {}, {}, nranks);
+}
+
 uint64_t agreed_total(const Agreed& agreed, int nranks) {
   if (agreed.counts.empty()) return static_cast<uint64_t>(nranks) * agreed.count;
   return prefix(agreed.counts, nranks);

@@ -48,6 +48,7 @@ struct Block {
   uint64_t count = 0;
 };
 Block agreed_block(const Agreed& agreed, int rank);
+std::vector<Block> agreed_blocks(const Agreed& agreed, int nranks);
 // Length of all blocks together.
 uint64_t agreed_total(const Agreed& agreed, int nranks);
 

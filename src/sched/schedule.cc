@@ -10,13 +10,13 @@ ScheduleBuilder::ScheduleBuilder(Schedule& schedule, int rank, int nranks) : sch
 }
 
 ScheduleBuilder::Id ScheduleBuilder::push(Step step, std::span<const Id> after) {
-  step.after_begin = static_cast<uint32_t>(schedule_.after.size());
-  for (Id id : after) {
-    if (id == none) continue;
-    auto begin = schedule_.after.begin() + step.after_begin;
-    if (std::find(begin, schedule_.after.end(), id) == schedule_.after.end())
-      schedule_.after.push_back(id);
-  }
+  auto& all = schedule_.after;
+  step.after_begin = static_cast<uint32_t>(all.size());
+  for (Id id : after)
+    if (id != none) all.push_back(id);
+  const auto begin = all.begin() + step.after_begin;
+  std::sort(begin, all.end());
+  all.erase(std::unique(begin, all.end()), all.end());
   step.after_count = static_cast<uint32_t>(schedule_.after.size()) - step.after_begin;
   schedule_.steps.push_back(step);
   return static_cast<Id>(schedule_.steps.size() - 1);

@@ -1,7 +1,7 @@
 // One step of a schedule, and the places it reads and writes.
 //
-// A schedule is a value: what one rank does in one collective call, as a graph of steps. Nothing here
-// acts. The engine runs it, verify proves it, print shows it, the simulator times it.
+// A schedule is a value: what one rank does in one collective call, as a graph of steps. Nothing
+// here acts. The engine runs it, verify proves it, print shows it, the simulator times it.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,41 @@
+// Binomial reduce: whole vectors go up a binomial tree.
+// Steps ceil(log2 P), one more for a non-commutative operation with a root other than 0; bytes sent
+// a rank n. Best for short messages. Source: R. Thakur, R. Rabenseifner, W. Gropp, IJHPCA 19(1),
+// 2005.
+#include "coll/phases.hpp"
+#include "coll/registry.hpp"
+
+namespace tutti {
+
+namespace {
+
+constexpr Coll collectives[] = {Coll::reduce};
+
+bool applies(const Agreed&, const Topology&, const Params&) {
+  return true;
+}
+
+Status generate(const Problem& problem, const Place& place, ScheduleBuilder& builder) {
+  const Agreed& agreed = problem.agreed;
+  const int nranks = place.nranks(), rank = place.rank, root = agreed.root;
+  const Ref own = own_vector(problem.local.in_place, agreed.count);
+  const Ref result = output_ref(0, agreed.count);
+  if (root == 0 || agreed.op != Op::user || agreed.commutative) {
+    knomial_reduce(builder, rank, nranks, root, 2, own, result, 0);
+    return {};
+  }
+  // A tree rooted elsewhere does not keep the order: rank 0 reduces and sends the result on.
+  const Ref total = rank == 0 ? builder.scratch(agreed.count) : Ref{};
+  Id last = knomial_reduce(builder, rank, nranks, 0, 2, own, total, 0);
+  if (rank == 0) builder.send(root, total, {last}, 1);
+  if (rank == root) builder.recv(0, result, {last}, 1);
+  return {};
+}
+
+}  // namespace
+
+extern const Algorithm reduce_binomial{
+    "binomial", "Binomial tree of whole vectors; short messages.", collectives, {}, applies,
+    generate};
+
+}  // namespace tutti
