@@ -1,0 +1,312 @@
+#include "comm/node_call.hpp"
+
+#include <array>
+#include <cstring>
+
+#include "base/log.hpp"
+
+namespace tutti {
+
+using shm::Reach;
+
+namespace {
+
+constexpr uint32_t bit(Reach reach) {
+  return 1u << static_cast<uint32_t>(reach);
+}
+
+// Polls of a kernel between looks at the members' abort words.
+constexpr uint32_t polls_between_abort_looks = 64;
+
+Status copy_by_module(void* context, void* to, const void* from, size_t bytes) {
+  const auto* copier = static_cast<const NodeCall::Copier*>(context);
+  return copier->module->copy(copier->device, to, from, bytes);
+}
+
+}  // namespace
+
+uint64_t signature(const Agreed& agreed) {
+  uint64_t x = static_cast<uint64_t>(agreed.coll) | static_cast<uint64_t>(agreed.op) << 8 |
+               static_cast<uint64_t>(agreed.dtype) << 16 |
+               static_cast<uint64_t>(static_cast<uint32_t>(agreed.root)) << 24;
+  x = (x ^ 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9;
+  x ^= x >> 29;
+  return (x ^ agreed.count) * 0x94d049bb133111eb;
+}
+
+DeviceGroup::DeviceGroup(shm::NodeGroup& group, const Config& config, std::string comm_name)
+    : node_(group), config_(config), comm_name_(std::move(comm_name)) {}
+
+DeviceGroup::~DeviceGroup() {
+  if (group_ != nullptr) module_->close(group_);
+}
+
+void DeviceGroup::offer(const gpu::Module* module, int device) {
+  module_ = module;
+  device_ = device;
+  gpu::GroupSpec spec;
+  spec.nranks = node_.nranks();
+  spec.rank = node_.rank();
+  spec.device = device;
+  spec.lane_bytes = config_.gpu_lane_bytes;
+  spec.ctas = static_cast<uint32_t>(config_.gpu_ctas);
+  spec.force_no_peer = config_.gpu_no_peer;
+  gpu::Blob blob{};
+  own_ = module->prepare(spec, &group_, &blob);
+  if (!own_.ok()) group_ = nullptr;
+  const uint64_t round = node_.next_round();
+  std::byte* lane = node_.in_lane(node_.rank(), round, false);
+  const auto code = static_cast<uint64_t>(own_.code());
+  std::memcpy(lane, &code, sizeof code);
+  std::memcpy(lane + sizeof code, &blob, sizeof blob);
+  node_.publish_in(round);
+  cursor_ = 0;
+}
+
+// Reads what all offered in this round; false while somebody is missing.
+bool DeviceGroup::collect() {
+  const uint64_t round = node_.next_round();
+  for (; cursor_ < node_.nranks(); ++cursor_)
+    if (!node_.arrived_in(cursor_, round)) return false;
+  blobs_.resize(static_cast<size_t>(node_.nranks()));
+  for (int r = 0; r < node_.nranks(); ++r) {
+    const std::byte* lane = node_.in_lane(r, round, false);
+    uint64_t code = 0;
+    std::memcpy(&code, lane, sizeof code);
+    std::memcpy(&blobs_[static_cast<size_t>(r)], lane + sizeof code, sizeof(gpu::Blob));
+    if (code != 0 && own_.ok()) own_ = static_cast<Code>(code);
+  }
+  node_.finish_rounds(1);
+  return true;
+}
+
+void DeviceGroup::settle() {
+  if (own_.ok()) {
+    state_ = State::ready;
+    return;
+  }
+  state_ = State::failed;
+  if (group_ != nullptr) module_->close(group_);
+  group_ = nullptr;
+  if (node_.rank() == 0)
+    TUTTI_WARN("comm", "{}: device buffers go through shared memory, not NVLink: {}", comm_name_,
+               own_.text());
+}
+
+Poll DeviceGroup::connect(const gpu::Module* module, int device) {
+  if (state_ == State::untried) {
+    offer(module, device);
+    state_ = State::blobs;
+  }
+  if (state_ == State::blobs) {
+    if (!collect()) return Poll::busy();
+    if (own_.ok()) own_ = module_->connect(group_, blobs_.data());
+    const uint64_t round = node_.next_round();
+    const auto code = static_cast<uint64_t>(own_.code());
+    std::memcpy(node_.in_lane(node_.rank(), round, false), &code, sizeof code);
+    node_.publish_in(round);
+    cursor_ = 0;
+    state_ = State::verdicts;
+  }
+  if (state_ == State::verdicts) {
+    if (!collect()) return Poll::busy();
+    settle();
+  }
+  return Poll::done();
+}
+
+void NodeCall::look_at_buffers() {
+  reach_ = Reach::host;
+  const gpu::Module* module = context_.process->live_module();
+  if (module == nullptr) return;
+  const Local& local = problem_.local;
+  std::array<const void*, 2> pointers = {local.recv, local.in_place ? local.recv : local.send};
+  const int n = pointers[0] == pointers[1] ? 1 : 2;
+  std::array<gpu::Pointer, 2> found{};
+  module->query(pointers.data(), n, found.data());
+  if (n == 1) found[1] = found[0];
+  bool host = true;
+  bool device = true;
+  for (const gpu::Pointer& pointer : found) {
+    host &= gpu::host_readable(pointer.kind);
+    device &= gpu::device_readable(pointer.kind);
+    if (pointer.device >= 0 && gpu::device_readable(pointer.kind)) device_ = pointer.device;
+  }
+  const DeviceGroup& group = *context_.device;
+  const bool same = found[0].device == found[1].device &&
+                    (group.device() < 0 || found[0].device == group.device());
+  if (host)
+    reach_ = device && same ? Reach::either : Reach::host;
+  else
+    reach_ = device && same ? Reach::device : Reach::other;
+}
+
+shm::Access NodeCall::access() {
+  shm::Access access;
+  access.direct = reach_ == Reach::host || reach_ == Reach::either;
+  if (!access.direct) {
+    copier_ = {context_.process->live_module(), device_};
+    access.copy = copy_by_module;
+    access.context = &copier_;
+  }
+  return access;
+}
+
+Status NodeCall::start() {
+  const Agreed& agreed = problem_.agreed;
+  const Local& local = problem_.local;
+  shm::NodeGroup& group = *context_.group;
+  shm::NodeAllreduce& rounds = *context_.rounds;
+  phase_ = Phase::gate;
+  laid_out_ = false;
+  if (context_.device != nullptr && agreed.count != 0) look_at_buffers();
+  shm::Announcement announcement;
+  announcement.signature = signature(agreed);
+  announcement.detail = static_cast<uint32_t>(agreed.coll) |
+                        static_cast<uint32_t>(agreed.dtype) << 8 |
+                        static_cast<uint32_t>(agreed.op) << 16;
+  announcement.count = agreed.count;
+  announcement.reach = reach_;
+  const uint64_t bytes = agreed.bytes();
+  const bool direct = reach_ == Reach::host || reach_ == Reach::either;
+  if (bytes != 0 && bytes <= shm::inline_bytes && direct) {
+    announcement.payload = local.in_place ? local.recv : local.send;
+    announcement.inline_length = static_cast<uint8_t>(bytes);
+  } else if (bytes != 0) {
+    rounds.prepare(agreed, local, access(), context_.oneshot_limit_bytes);
+    // Managed memory may yet go by a kernel, and a round once published must be finished.
+    if (reach_ == Reach::host) announcement.laid_out = rounds.lay_out_first();
+    laid_out_ = announcement.laid_out;
+  }
+  group.announce(announcement);
+  return {};
+}
+
+Poll NodeCall::poll() {
+  switch (phase_) {
+    case Phase::gate: {
+      Poll gate = context_.group->gate();
+      if (!gate.finished()) return gate;
+      if (!gate.status().ok()) return gate;
+      return after_gate();
+    }
+    case Phase::connect: {
+      Poll connected = context_.device->connect(context_.process->live_module(), device_);
+      if (!connected.finished()) return connected;
+      return context_.device->state() == DeviceGroup::State::ready ? begin_kernel()
+                                                                   : begin_rounds();
+    }
+    case Phase::kernel: {
+      const gpu::Module* module = context_.device->module();
+      if (++looks_ % polls_between_abort_looks == 0 && context_.group->aborted() != Code::ok)
+        module->abort(context_.device->group());
+      Poll kernel = module->poll(context_.device->group());
+      if (kernel.finished() && !kernel.status().ok()) context_.group->abort(kernel.status().code());
+      return kernel;
+    }
+    case Phase::rounds:
+      return context_.rounds->poll(context_.group->summary().all_laid_out);
+    case Phase::done:
+      return Poll::done();
+  }
+  return Poll::failed(Code::internal);
+}
+
+Poll NodeCall::after_gate() {
+  const shm::Summary& summary = context_.group->summary();
+  const Agreed& agreed = problem_.agreed;
+  if (agreed.count == 0) {
+    phase_ = Phase::done;
+    return Poll::done();
+  }
+  constexpr uint32_t kernel_reaches = bit(Reach::device) | bit(Reach::either);
+  if (context_.device != nullptr && (summary.reaches & ~kernel_reaches) == 0 &&
+      (summary.reaches & bit(Reach::device)) != 0 &&
+      gpu::native(agreed, context_.group->nranks())) {
+    switch (context_.device->state()) {
+      case DeviceGroup::State::ready:
+        return begin_kernel();
+      case DeviceGroup::State::failed:
+        break;
+      default:
+        phase_ = Phase::connect;
+        return poll();
+    }
+  }
+  if (summary.all_inline) return reduce_inline();
+  return begin_rounds();
+}
+
+Poll NodeCall::reduce_inline() {
+  const Agreed& agreed = problem_.agreed;
+  const shm::NodeGroup& group = *context_.group;
+  const int n = group.nranks();
+  std::array<const void*, shm::max_members> parts;
+  for (int r = 0; r < n; ++r) parts[static_cast<size_t>(r)] = group.header(r).payload;
+  shm::find_reducer(agreed.op, agreed.dtype)
+      ->many(problem_.local.recv, parts.data(), n, agreed.count);
+  phase_ = Phase::done;
+  return Poll::done();
+}
+
+Poll NodeCall::begin_kernel() {
+  gpu::Call call;
+  call.agreed = problem_.agreed;
+  call.send = problem_.local.in_place ? problem_.local.recv : problem_.local.send;
+  call.recv = problem_.local.recv;
+  if (Status status = context_.device->module()->start(context_.device->group(), call);
+      !status.ok()) {
+    context_.group->abort(status.code());
+    return Poll::failed(status);
+  }
+  phase_ = Phase::kernel;
+  return poll();
+}
+
+Poll NodeCall::begin_rounds() {
+  // A rank whose payload lay in its header, or whose managed memory waited for the summary, has not
+  // prepared or laid out yet; the rounds do that first.
+  if (!laid_out_)
+    context_.rounds->prepare(problem_.agreed, problem_.local, access(),
+                             context_.oneshot_limit_bytes);
+  phase_ = Phase::rounds;
+  return poll();
+}
+
+void NodeCall::abort(Status why) {
+  context_.group->abort(why.code());
+  if (phase_ == Phase::kernel) context_.device->module()->abort(context_.device->group());
+}
+
+const char* NodeCall::phase() const {
+  switch (phase_) {
+    case Phase::gate:
+      return "entering";
+    case Phase::connect:
+      return "connecting devices";
+    case Phase::kernel:
+      return "kernel";
+    case Phase::rounds:
+      return context_.rounds->phase();
+    case Phase::done:
+      return "done";
+  }
+  return "";
+}
+
+std::string NodeCall::waiting_for() const {
+  int missing = -1;
+  if (phase_ == Phase::gate) missing = context_.group->missing();
+  if (phase_ == Phase::rounds) missing = context_.rounds->missing();
+  if (missing < 0) return "the device";
+  std::string names = context_.members[static_cast<size_t>(missing)];
+  // At the gate it costs nothing to name all.
+  for (int r = missing + 1; phase_ == Phase::gate && r < context_.group->nranks(); ++r) {
+    const shm::NodeGroup& group = *context_.group;
+    if (group.header(r).sequence.load(std::memory_order_relaxed) < group.sequence())
+      names += ", " + context_.members[static_cast<size_t>(r)];
+  }
+  return names;
+}
+
+}  // namespace tutti

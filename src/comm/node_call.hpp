@@ -1,0 +1,104 @@
+// NodeCall: one collective call on a communicator that lies on one node: the gate, then the path that
+// what all ranks announced leads to.
+//
+// Class H (no member can see a device): the buffers are host memory and are not looked at. Class N: each
+// rank announces the kind of its buffers; the kinds of all, equal for all once the gate is closed,
+// choose the GPU's kernels (all on the group's devices), else the rounds over shared memory, in which
+// a rank with device buffers copies to and from its lanes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/process.hpp"
+#include "core/problem.hpp"
+#include "engine/operation.hpp"
+#include "gpu/device.hpp"
+#include "shm/node.hpp"
+
+namespace tutti {
+
+// The GPU end of a node: made at the first call in which all ranks have device buffers, by rounds over
+// the board: blobs, then verdicts. All-or-nothing, and kept for the life of the communicator.
+class DeviceGroup {
+ public:
+  enum class State : uint8_t { untried, blobs, verdicts, ready, failed };
+
+  DeviceGroup(shm::NodeGroup& group, const Config& config, std::string comm_name);
+  ~DeviceGroup();
+
+  State state() const { return state_; }
+  // Goes on with set-up; finished when ready or failed.
+  Poll connect(const gpu::Module* module, int device);
+  const gpu::Module* module() const { return module_; }
+  gpu::Group* group() const { return group_; }
+  int device() const { return device_; }
+
+ private:
+  void offer(const gpu::Module* module, int device);
+  bool collect();
+  void settle();
+
+  shm::NodeGroup& node_;
+  const Config& config_;
+  std::string comm_name_;
+  const gpu::Module* module_ = nullptr;
+  gpu::Group* group_ = nullptr;
+  int device_ = -1;
+  int cursor_ = 0;
+  Status own_;
+  std::vector<gpu::Blob> blobs_;
+  State state_ = State::untried;
+};
+
+// What calls of one communicator share.
+struct NodeContext {
+  shm::NodeGroup* group = nullptr;
+  shm::NodeAllreduce* rounds = nullptr;
+  DeviceGroup* device = nullptr;    // nullptr in class H
+  Process* process = nullptr;
+  size_t oneshot_limit_bytes = 0;
+  std::vector<std::string> members;  // "rank 3 (host b, pid 17)"
+};
+
+class NodeCall final : public Operation {
+ public:
+  NodeCall(NodeContext& context, const Problem& problem) : context_(context), problem_(problem) {}
+
+  Status start() override;
+  Poll poll() override;
+  void abort(Status why) override;
+  const char* phase() const override;
+  std::string waiting_for() const override;
+
+  // Who copies between a device buffer and a lane.
+  struct Copier {
+    const gpu::Module* module = nullptr;
+    int device = -1;
+  };
+
+ private:
+  enum class Phase : uint8_t { gate, connect, kernel, rounds, done };
+  void look_at_buffers();
+  shm::Access access();
+  Poll after_gate();
+  Poll reduce_inline();
+  Poll begin_kernel();
+  Poll begin_rounds();
+
+  NodeContext& context_;
+  Problem problem_;
+  shm::Reach reach_ = shm::Reach::host;
+  int device_ = -1;
+  Copier copier_;
+  uint32_t looks_ = 0;
+  bool laid_out_ = false;
+  Phase phase_ = Phase::gate;
+};
+
+// Hash of what all ranks must agree on; never of handle values.
+uint64_t signature(const Agreed& agreed);
+
+}  // namespace tutti

@@ -1,0 +1,56 @@
+#include "comm/process.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+
+#include "gpu/module.hpp"
+
+namespace tutti {
+
+namespace {
+
+bool machine_has_device(const Config& config) {
+  if (config.gpu_module == "none") return false;
+  if (config.gpu_module != "auto" && config.gpu_module != "cuda") return true;
+  std::error_code ignored;
+  if (std::filesystem::exists("/dev/nvidiactl", ignored)) return true;
+  // WSL has no device files of that name.
+  return std::filesystem::exists("/dev/dxg", ignored);
+}
+
+}  // namespace
+
+Process::Process(const Config& config)
+    : config_(config), device_possible_(machine_has_device(config)) {
+  std::array<char, 65> name{};
+  gethostname(name.data(), name.size() - 1);
+  host_name_ = name.data();
+  // A module that was asked for and does not open has been logged; the rank then has no device, and
+  // says so in its set-up record.
+  if (!gpu::choose(config.gpu_module).ok()) device_possible_ = false;
+}
+
+Process& Process::get(const Config& config) {
+  // Leaked on purpose: communicators may outlive static destructors.
+  static Process* process = new Process(config);
+  return *process;
+}
+
+Result<shm::SlotPool*> Process::slots() {
+  if (!slots_) {
+    auto pool = shm::SlotPool::create(config_.shm_lane_bytes);
+    if (!pool.ok()) return pool.status();
+    slots_ = std::move(*pool);
+  }
+  return slots_.get();
+}
+
+const gpu::Module* Process::live_module() const {
+  if (!device_possible_) return nullptr;
+  const gpu::Module& module = gpu::module();
+  return module.live() ? &module : nullptr;
+}
+
+}  // namespace tutti
