@@ -51,18 +51,22 @@ struct DeviceUuid {
 struct GroupSpec {
   int32_t nranks = 1;
   int32_t rank = 0;
-  int32_t device = 0;           // ordinal in this process
-  uint64_t lane_bytes = 0;      // scratch this rank gives to the group; 0 = the module's default
-  uint32_t ctas = 0;            // budget of co-resident CTAs; 0 = the module's default
-  bool force_no_peer = false;   // as if the devices could not reach each other
+  int32_t device = 0;          // ordinal in this process
+  uint64_t lane_bytes = 0;     // scratch of this process's first group; 0 = the module's default
+  uint32_t ctas = 0;           // budget of co-resident CTAs (at least 4); 0 = the module's default
+  bool force_no_peer = false;  // as if the devices could not reach each other
 };
 
-// One collective on device-readable memory of every member. Pointers need no alignment beyond the
-// byte; send == recv is in place.
+// One collective on device-readable memory of every member, native() and with a count above 0 or not.
+// Pointers need no alignment beyond the byte. send == recv is in place: allreduce and
+// reduce_scatter_block then take the whole vector from recv, allgather its own block of it.
 struct Call {
   Agreed agreed;
   const void* send = nullptr;
   void* recv = nullptr;
+  // Of recv, as query() told. Results in this device's own memory complete by a cheaper way (1.2 us)
+  // than results that the CPU may read at once.
+  Kind recv_kind = Kind::managed;
 };
 
 struct Services {
@@ -95,15 +99,21 @@ struct Module {
 
   // A group is set up in two steps round an exchange of blobs over the board: prepare reserves all
   // that calls can run out of (lane, streams, kernels loaded) and fills *blob; connect takes all
-  // members' blobs in rank order and maps their lanes. Either may fail; then close.
+  // members' blobs in rank order and maps their lanes. prepare that fails leaves no group behind
+  // (no_resource: the lanes of this process are used up); after a connect that fails on any member
+  // (unsupported: a device cannot reach another) every member closes.
   Status (*prepare)(const GroupSpec& spec, Group** group, Blob* blob) = nullptr;
   Status (*connect)(Group* group, const Blob* blobs) = nullptr;
   // Launches this rank's part. Only after every member has entered the call (the board's gate), and
-  // one call of a group at a time.
+  // one call of a group at a time. Groups that share a device start their calls in one order on all
+  // members (tickets): their kernels wait for one another's peers while they hold SMs. After a failed
+  // start this rank's peers must be aborted.
   Status (*start)(Group* group, const Call& call) = nullptr;
   Poll (*poll)(Group* group) = nullptr;
-  // Makes waiting kernels of this call leave on every member; poll then says failed.
+  // Makes waiting kernels of this call leave on every member that can still be reached; poll says
+  // failed once none of them touches the call's buffers. The group is of no further use.
   void (*abort)(Group* group) = nullptr;
+  // Only when no call is in flight. Importers need not close before exporters.
   void (*close)(Group* group) = nullptr;
 };
 
