@@ -125,6 +125,7 @@ void NodeCall::look_at_buffers() {
   std::array<gpu::Pointer, 2> found{};
   module->query(pointers.data(), n, found.data());
   if (n == 1) found[1] = found[0];
+  recv_kind_ = found[0].kind;
   bool host = true;
   bool device = true;
   for (const gpu::Pointer& pointer : found) {
@@ -254,6 +255,7 @@ Poll NodeCall::begin_kernel() {
   call.agreed = problem_.agreed;
   call.send = problem_.local.in_place ? problem_.local.recv : problem_.local.send;
   call.recv = problem_.local.recv;
+  call.recv_kind = recv_kind_;
   if (Status status = context_.device->module()->start(context_.device->group(), call);
       !status.ok()) {
     context_.group->abort(status.code());

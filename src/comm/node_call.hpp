@@ -92,6 +92,7 @@ class NodeCall final : public Operation {
   Problem problem_;
   shm::Reach reach_ = shm::Reach::host;
   int device_ = -1;
+  gpu::Kind recv_kind_ = gpu::Kind::managed;
   Copier copier_;
   uint32_t looks_ = 0;
   bool laid_out_ = false;
