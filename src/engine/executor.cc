@@ -1,0 +1,347 @@
+#include "engine/executor.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/log.hpp"
+
+namespace tutti {
+
+namespace {
+
+bool is_message(const Step& step) {
+  return step.kind == StepKind::send || step.kind == StepKind::recv;
+}
+
+// Which ranges a step of that kind uses.
+bool reads_from(StepKind kind) {
+  return kind != StepKind::recv;
+}
+bool writes_to(StepKind kind) {
+  return kind != StepKind::send;
+}
+
+bool in_bounds(const Schedule& schedule, const Ref& ref) {
+  uint64_t limit = 0;
+  switch (ref.space) {
+    case Space::input:
+      limit = schedule.input_count;
+      break;
+    case Space::output:
+      limit = schedule.output_count;
+      break;
+    case Space::scratch:
+      limit = schedule.scratch_count;
+      break;
+  }
+  return ref.count <= limit && ref.offset <= limit - ref.count;
+}
+
+}  // namespace
+
+Executor::Executor(Places places) : places_(std::move(places)) {
+  const size_t nsteps = places_.schedule->steps.size();
+  in_degrees_.resize(nsteps);
+  missing_.resize(nsteps);
+  ready_.reserve(nsteps);
+  flight_.reserve(nsteps);
+  next_begin_.assign(nsteps + 1, 0);
+}
+
+Result<std::unique_ptr<Executor>> Executor::open(Places places) {
+  std::unique_ptr<Executor> executor(new Executor(std::move(places)));
+  if (Status status = executor->check(); !status.ok()) return status;
+  executor->count_edges();
+  return executor;
+}
+
+// What is wrong with step number i, or nullptr.
+const char* Executor::fault_of(uint32_t i) const {
+  const Schedule& schedule = *places_.schedule;
+  const Step& step = schedule.steps[i];
+  if (uint64_t{step.after_begin} + step.after_count > schedule.after.size())
+    return "its list of predecessors leaves the schedule";
+  if (std::ranges::any_of(schedule.after_of(step), [i](uint32_t before) { return before >= i; }))
+    return "it is not numbered behind its predecessors";
+  if (is_message(step)) {
+    const Transport* transport = places_.transport;
+    if (transport == nullptr) return "it is a message, and there is no transport";
+    if (step.peer < 0 || step.peer >= transport->nranks() || step.peer == transport->rank())
+      return "its peer is no other rank";
+    if (step.tag >> step_tag_bits != 0) return "its tag is too large";
+  }
+  if (step.kind == StepKind::group) {
+    if (places_.groups == nullptr) return "it is a group step, and nothing here runs groups";
+    if (step.peer < 0 || static_cast<size_t>(step.peer) >= schedule.groups.size())
+      return "its group does not exist";
+  }
+  if ((reads_from(step.kind) && !in_bounds(schedule, step.from)) ||
+      (writes_to(step.kind) && !in_bounds(schedule, step.to)) ||
+      (step.kind == StepKind::reduce && !in_bounds(schedule, step.with)))
+    return "a range leaves its space";
+  if (writes_to(step.kind) && step.to.space == Space::input && step.to.count != 0)
+    return "it writes the input";
+  const bool local = step.kind == StepKind::copy || step.kind == StepKind::reduce;
+  if (local && step.to.count != step.from.count) return "its ranges differ in length";
+  if (step.kind == StepKind::reduce && step.with.count != step.from.count)
+    return "its operands differ in length";
+  return nullptr;
+}
+
+Status Executor::check() const {
+  const Schedule& schedule = *places_.schedule;
+  for (uint32_t i = 0; i < schedule.steps.size(); ++i) {
+    const char* fault = fault_of(i);
+    if (fault == nullptr) continue;
+    TUTTI_ERROR("engine", "schedule refused: step {} of {} (kind {}, peer {}): {}", i,
+                schedule.steps.size(), static_cast<int>(schedule.steps[i].kind),
+                schedule.steps[i].peer, fault);
+    return Code::internal;
+  }
+  return {};
+}
+
+void Executor::count_edges() {
+  const Schedule& schedule = *places_.schedule;
+  const uint32_t nsteps = static_cast<uint32_t>(schedule.steps.size());
+  for (uint32_t i = 0; i < nsteps; ++i) {
+    in_degrees_[i] = schedule.steps[i].after_count;
+    for (uint32_t before : schedule.after_of(schedule.steps[i])) ++next_begin_[before + 1];
+  }
+  for (uint32_t i = 0; i < nsteps; ++i) next_begin_[i + 1] += next_begin_[i];
+  next_.resize(next_begin_[nsteps]);
+  std::vector<uint32_t> fill(next_begin_.begin(), next_begin_.end() - 1);
+  for (uint32_t i = 0; i < nsteps; ++i)
+    for (uint32_t before : schedule.after_of(schedule.steps[i])) next_[fill[before]++] = i;
+  // A receive that is posted before its message comes needs no copy of it: receives go first.
+  auto add_roots = [&](bool receives) {
+    for (uint32_t i = 0; i < nsteps; ++i)
+      if (in_degrees_[i] == 0 && (schedule.steps[i].kind == StepKind::recv) == receives)
+        roots_.push_back(i);
+  };
+  add_roots(true);
+  add_roots(false);
+}
+
+const void* Executor::source(const Ref& ref) const {
+  const void* base = call_.input;
+  if (ref.space == Space::output) base = call_.output;
+  if (ref.space == Space::scratch) base = call_.scratch;
+  return static_cast<const char*>(base) + ref.offset * places_.extent_bytes;
+}
+
+void* Executor::target(const Ref& ref) const {
+  void* base = ref.space == Space::scratch ? call_.scratch : call_.output;
+  return static_cast<char*>(base) + ref.offset * places_.extent_bytes;
+}
+
+uint64_t Executor::wire_tag(const Step& step) const {
+  const uint64_t sequence = call_.sequence & ((uint64_t{1} << sequence_bits) - 1);
+  return sequence << step_tag_bits | step.tag;
+}
+
+Status Executor::start() {
+  std::ranges::copy(in_degrees_, missing_.begin());
+  ready_.clear();
+  ready_head_ = 0;
+  flight_.clear();
+  finished_ = 0;
+  status_ = {};
+  aborted_ = false;
+  for (uint32_t step : roots_) ready_.push_back(step);
+  run_ready();
+  return {};
+}
+
+Poll Executor::poll() {
+  const size_t nsteps = missing_.size();
+  if (finished_ == nsteps) return end();
+  if (places_.transport != nullptr) places_.transport->progress();
+  // A finished step may have let messages go whose answers are here already: look again.
+  while (finished_ != nsteps && test_flight()) run_ready();
+  return finished_ == nsteps ? end() : Poll::busy();
+}
+
+Poll Executor::end() const {
+  return status_.ok() ? Poll::done() : Poll::failed(status_);
+}
+
+// Looks once at everything in flight; says whether anything finished. The order of posting is kept.
+// finish() may post receives, which join at the end meanwhile, and fail() walks the whole list: an
+// entry that was moved or has finished is emptied at once.
+bool Executor::test_flight() {
+  const size_t looked_at = flight_.size();
+  size_t kept = 0;
+  for (size_t i = 0; i < looked_at; ++i) {
+    const Flight flight = flight_[i];
+    const Poll poll =
+        flight.group != nullptr ? flight.group->poll() : places_.transport->test(flight.handle);
+    flight_[i] = {};
+    if (!poll.finished()) {
+      flight_[kept++] = flight;
+      continue;
+    }
+    if (!poll.status().ok()) fail(poll.status());
+    finish(flight.step);
+  }
+  const bool any = kept != looked_at;
+  for (size_t i = looked_at; any && i < flight_.size(); ++i) flight_[kept++] = flight_[i];
+  if (any) flight_.resize(kept);
+  return any;
+}
+
+void Executor::make_ready(uint32_t step) {
+  // Receives are posted at once: the sooner, the fewer messages come unexpected. After a failure
+  // they may end at once too, and a chain of them must not become a chain of calls.
+  if (status_.ok() && places_.schedule->steps[step].kind == StepKind::recv) {
+    post(step);
+  } else {
+    ready_.push_back(step);
+  }
+}
+
+void Executor::run_ready() {
+  while (ready_head_ < ready_.size()) run_step(ready_[ready_head_++]);
+}
+
+void Executor::run_step(uint32_t step_number) {
+  const Step& step = places_.schedule->steps[step_number];
+  switch (step.kind) {
+    case StepKind::send:
+    case StepKind::recv:
+      post(step_number);
+      return;
+    case StepKind::group:
+      start_group(step_number);
+      return;
+    case StepKind::copy: {
+      const void* from = source(step.from);
+      void* to = target(step.to);
+      // In place, a copy from input to output may have nothing to do.
+      if (status_.ok() && from != to)
+        std::memmove(to, from, step.from.count * places_.extent_bytes);
+      break;
+    }
+    case StepKind::reduce:
+      if (status_.ok())
+        call_.reduction.function(call_.reduction, target(step.to), source(step.from),
+                                 source(step.with), step.from.count);
+      break;
+  }
+  finish(step_number);
+}
+
+void Executor::post(uint32_t step_number) {
+  const Step& step = places_.schedule->steps[step_number];
+  Transport& transport = *places_.transport;
+  const uint64_t tag = wire_tag(step);
+  if (step.kind == StepKind::send && !status_.ok()) {
+    transport.send_error(step.peer, tag, status_);
+    finish(step_number);
+    return;
+  }
+  Result<Transport::Handle> handle =
+      step.kind == StepKind::send
+          ? transport.send(step.peer, tag, source(step.from),
+                           step.from.count * places_.extent_bytes)
+          : transport.recv(step.peer, tag, target(step.to), step.to.count * places_.extent_bytes);
+  if (handle.ok()) {
+    flight_.push_back({step_number, *handle, nullptr});
+    return;
+  }
+  fail(handle.status());
+  // The peer must not wait for what could not be sent; if it is lost, this does nothing.
+  if (step.kind == StepKind::send) transport.send_error(step.peer, tag, status_);
+  finish(step_number);
+}
+
+// After a failure the group is still started, and aborted at once: only so do its members learn.
+void Executor::start_group(uint32_t step_number) {
+  const Schedule& schedule = *places_.schedule;
+  const Step& step = schedule.steps[step_number];
+  Result<Operation*> operation =
+      places_.groups->prepare(step_number, step, schedule.groups[static_cast<size_t>(step.peer)],
+                              source(step.from), target(step.to));
+  Status status = operation.status();
+  if (operation.ok()) {
+    const bool failed_before = !status_.ok();
+    status = (*operation)->start();
+    if (status.ok() && failed_before) (*operation)->abort(status_);
+  }
+  if (status.ok()) {
+    flight_.push_back({step_number, 0, *operation});
+    return;
+  }
+  fail(status);
+  finish(step_number);
+}
+
+void Executor::finish(uint32_t step) {
+  ++finished_;
+  for (uint32_t i = next_begin_[step]; i < next_begin_[step + 1]; ++i)
+    if (--missing_[next_[i]] == 0) make_ready(next_[i]);
+}
+
+void Executor::fail(Status why) {
+  if (!status_.ok()) return;
+  status_ = why;
+  for (const Flight& flight : flight_)
+    if (flight.group != nullptr) flight.group->abort(why);
+}
+
+void Executor::abort(Status why) {
+  const Schedule& schedule = *places_.schedule;
+  if (aborted_ || finished_ == schedule.steps.size()) return;
+  aborted_ = true;
+  fail(why);
+  // Peers first: withdrawing may take a while. A step is still to come exactly when a predecessor
+  // is missing; what is ready has been run by every poll.
+  auto send_error = [&](const Step& step) {
+    if (step.kind == StepKind::send)
+      places_.transport->send_error(step.peer, wire_tag(step), status_);
+  };
+  for (uint32_t i = 0; i < schedule.steps.size(); ++i)
+    if (missing_[i] != 0) send_error(schedule.steps[i]);
+  size_t groups = 0;
+  for (const Flight& flight : flight_) {
+    if (flight.group != nullptr) {
+      flight_[groups++] = flight;  // ends by itself: it was told
+    } else if (places_.transport->cancel(flight.handle)) {
+      send_error(schedule.steps[flight.step]);
+    }
+  }
+  flight_.resize(groups);
+  // Nothing is left to run but those groups. Their successors must not start.
+  std::ranges::fill(missing_, ~uint32_t{0});
+  finished_ = schedule.steps.size() - groups;
+}
+
+const char* Executor::phase() const {
+  if (aborted_) return "withdrawing after an error";
+  if (!status_.ok()) return "running out after an error";
+  if (flight_.empty()) return "local steps";
+  const Flight& oldest = flight_.front();
+  if (oldest.group != nullptr) return oldest.group->phase();
+  return places_.schedule->steps[oldest.step].kind == StepKind::send ? "send" : "receive";
+}
+
+std::string Executor::waiting_for() const {
+  std::set<int> ranks;
+  std::string text;
+  for (const Flight& flight : flight_) {
+    if (flight.group != nullptr) {
+      std::string inner = flight.group->waiting_for();
+      if (!inner.empty()) text += (text.empty() ? "" : ", ") + inner;
+    } else {
+      ranks.insert(places_.schedule->steps[flight.step].peer);
+    }
+  }
+  for (int rank : ranks) {
+    if (!text.empty()) text += ", ";
+    text += places_.rank_text ? places_.rank_text(rank) : tutti::text("rank {}", rank);
+  }
+  return text;
+}
+
+}  // namespace tutti
