@@ -39,6 +39,11 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
                                : builder.copy(theirs, below, {got});
       have_below = true;
     }
+    // Exscan needs its own part no more when it has nothing left to send.
+    if (exclusive && rank + 2 * d >= nranks) {
+      if (sent != no_step) ready = sent;
+      continue;
+    }
     ready = builder.reduce(theirs, mine, work, {got, ready, sent});
     mine = work;
   }

@@ -286,12 +286,6 @@ class Proof {
     const bool two = step.kind == StepKind::reduce;
     if (step.kind != StepKind::send && step.to.count != 0 && step.to.space == Space::input)
       fail(Rule::shape, "rank {} step {} writes {}", s.rank, i, text_of(step.to));
-    if (step.kind == StepKind::group) {
-      if (partly_overlap(step.from, step.to))
-        fail(Rule::shape, "rank {} step {}: {} overlaps {}", s.rank, i, text_of(step.from),
-             text_of(step.to));
-      return;
-    }
     if (step.kind != StepKind::copy && !two) return;
     if (step.from.count != step.to.count || (two && step.with.count != step.to.count))
       fail(Rule::shape, "rank {} step {}: operands of {}, {} and {} elements", s.rank, i,
@@ -408,6 +402,7 @@ class Proof {
     const bool rooted = group.coll == Coll::bcast || group.coll == Coll::reduce;
     if (rooted && (root < 0 || static_cast<size_t>(root) >= ordered.size()))
       fail(Rule::group, "a group {} has root {} of {}", name(group.coll), root, ordered.size());
+    uint64_t place = 0;  // of the member's part in the whole
     for (const At& at : ordered) {
       const Step& step = step_of(at);
       const bool is_root = rooted && &at == &ordered[static_cast<size_t>(root)];
@@ -439,7 +434,20 @@ class Proof {
         fail(Rule::group, "rank {} step {}: {} to {} does not fit a group {} of {} members",
              at.rank, at.step, text_of(step.from), text_of(step.to), name(group.coll),
              ordered.size());
+      check_group_overlap(at, group.coll, place);
+      place += group.coll == Coll::reduce_scatter ? step.to.count : step.from.count;
     }
+  }
+
+  // A part may lie in the whole, but only in its own place.
+  void check_group_overlap(const At& at, Coll coll, uint64_t place) {
+    const Step& step = step_of(at);
+    if (!partly_overlap(step.from, step.to)) return;
+    const bool scatters = coll == Coll::reduce_scatter;
+    const Ref &whole = scatters ? step.from : step.to, &part = scatters ? step.to : step.from;
+    if ((scatters || coll == Coll::allgather) && part.offset == whole.offset + place) return;
+    fail(Rule::shape, "rank {} step {}: {} overlaps {}", at.rank, at.step, text_of(step.from),
+         text_of(step.to));
   }
 
   // No two unordered steps on one range with a writer.
