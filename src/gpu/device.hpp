@@ -1,10 +1,10 @@
-// The function table that a GPU module fills (libtutti_cuda.so on the driver API, libtutti_emu.so on
-// the CPU), and the facts about it that are equal on all ranks.
+// The function table that a GPU module fills (libtutti_cuda.so on the driver API, libtutti_emu.so
+// on the CPU), and the facts about it that are equal on all ranks.
 //
-// A module is opened when first needed and reached only through this table. It keeps the caller's CUDA
-// state (law 4): every entry leaves the current context, last error and capture mode as they were, and
-// none initialises the driver. Entries never block on a peer. Threads: `query` from any thread at any
-// time; all entries of one Group from one thread at a time.
+// A module is opened when first needed and reached only through this table. It keeps the caller's
+// CUDA state (law 4): every entry leaves the current context, last error and capture mode as they
+// were, and none initialises the driver. Entries never block on a peer. Threads: `query` from any
+// thread at any time; all entries of one Group from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -57,15 +57,15 @@ struct GroupSpec {
   bool force_no_peer = false;  // as if the devices could not reach each other
 };
 
-// One collective on device-readable memory of every member, native() and with a count above 0 or not.
-// Pointers need no alignment beyond the byte. send == recv is in place: allreduce and
+// One collective on device-readable memory of every member, native() and with a count above 0 or
+// not. Pointers need no alignment beyond the byte. send == recv is in place: allreduce and
 // reduce_scatter_block then take the whole vector from recv, allgather its own block of it.
 struct Call {
   Agreed agreed;
   const void* send = nullptr;
   void* recv = nullptr;
-  // Of recv, as query() told. Results in this device's own memory complete by a cheaper way (1.2 us)
-  // than results that the CPU may read at once.
+  // Of recv, as query() told. Results in this device's own memory complete by a cheaper way (1.2
+  // us) than results that the CPU may read at once.
   Kind recv_kind = Kind::managed;
 };
 
@@ -82,7 +82,8 @@ struct Module {
 
   // True once the program has initialised the driver; false costs a few ns.
   bool (*live)() = nullptr;
-  // Kinds of n <= 8 pointers by one driver call. Never fails: what the driver does not know is host.
+  // Kinds of n <= 8 pointers by one driver call. Never fails: what the driver does not know is
+  // host.
   void (*query)(const void* const* pointers, int n, Pointer* out) = nullptr;
   // Physical identity of a device ordinal.
   Status (*uuid)(int device, DeviceUuid* out) = nullptr;
@@ -106,8 +107,8 @@ struct Module {
   Status (*connect)(Group* group, const Blob* blobs) = nullptr;
   // Launches this rank's part. Only after every member has entered the call (the board's gate), and
   // one call of a group at a time. Groups that share a device start their calls in one order on all
-  // members (tickets): their kernels wait for one another's peers while they hold SMs. After a failed
-  // start this rank's peers must be aborted.
+  // members (tickets): their kernels wait for one another's peers while they hold SMs. After a
+  // failed start this rank's peers must be aborted.
   Status (*start)(Group* group, const Call& call) = nullptr;
   Poll (*poll)(Group* group) = nullptr;
   // Makes waiting kernels of this call leave on every member that can still be reached; poll says
@@ -122,8 +123,8 @@ struct Module {
 inline constexpr const char* module_symbol = "tutti_gpu_module";
 using ModuleEntry = const Module* (*)(const Services*);
 
-// Whether the kernels perform this call. Pure and equal on all ranks: part of choosing a path. What is
-// not native goes by the node's shared memory or the MPI below, with a copy at each device rank.
+// Whether the kernels perform this call. Pure and equal on all ranks: part of choosing a path. What
+// is not native goes by the node's shared memory or the MPI below, with a copy at each device rank.
 bool native(const Agreed& agreed, int nranks);
 
 }  // namespace tutti::gpu

@@ -2,11 +2,11 @@
 //
 // Layout, equal on all members (every peer computes addresses in another's lane):
 //   header    one 128-byte line a word: abort, counter, nonce
-//   flags     five tables [source rank][slot] of one 32-byte sector each (one sector = one NVLink packet)
-//   LL area   [epoch parity][source] inboxes of 16-byte lines: 12 bytes of data, 4 bytes of epoch
-//   ring      chunk slots of the push engine, cut into one ring a source
-// A rank writes into a peer's lane only words that the table below gives to it, and reads only its own
-// lane: pushes are faster than pulls (both directions busy) and need no export of user memory.
+//   flags     five tables [source rank][slot] of one 32-byte sector each (one sector = one NVLink
+//   packet) LL area   [epoch parity][source] inboxes of 16-byte lines: 12 bytes of data, 4 bytes of
+//   epoch ring      chunk slots of the push engine, cut into one ring a source
+// A rank writes into a peer's lane only words that the table below gives to it, and reads only its
+// own lane: pushes are faster than pulls (both directions busy) and need no export of user memory.
 //
 // Everything here is arithmetic, shared by the host code, the kernels and the emulation.
 #pragma once
@@ -20,15 +20,15 @@ inline constexpr uint32_t max_ranks = 8;
 
 inline constexpr uint64_t lane_abort_offset = 0;      // u32: not 0 = leave; written by any member
 inline constexpr uint64_t lane_counter_offset = 128;  // u32: CTAs that finished, over all calls
-inline constexpr uint64_t lane_nonce_offset = 256;    // u64: proves that the right memory was mapped
+inline constexpr uint64_t lane_nonce_offset = 256;  // u64: proves that the right memory was mapped
 inline constexpr uint64_t lane_header_bytes = 4096;
 inline constexpr uint64_t flag_bytes = 32;
 inline constexpr uint64_t ll_line_bytes = 16;
 inline constexpr uint64_t ll_data_bytes = 12;
 inline constexpr uint64_t smallest_lane_bytes = 256 << 10;
 
-// Tables of flags. Each word holds a chunk's number in the life of the group + 1: 64 bits, so that a
-// slot which lies idle for long never meets a wrapped number.
+// Tables of flags. Each word holds a chunk's number in the life of the group + 1: 64 bits, so that
+// a slot which lies idle for long never meets a wrapped number.
 enum class Flag : uint32_t {
   pushed,    // from source: the chunk for me to reduce or drain lies in the slot
   consumed,  // from source: it has read my chunk out of its slot

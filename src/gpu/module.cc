@@ -105,9 +105,10 @@ const Module& null_module() {
       .abi = abi_version,
       .name = "none",
       .live = [] { return false; },
-      .query = [](const void* const*, int n, Pointer* out) {
-        for (int i = 0; i < n; ++i) out[i] = Pointer{};
-      },
+      .query =
+          [](const void* const*, int n, Pointer* out) {
+            for (int i = 0; i < n; ++i) out[i] = Pointer{};
+          },
       .uuid = [](int, DeviceUuid*) -> Status { return Code::no_device; },
       .copy = [](int, void*, const void*, size_t) -> Status { return Code::no_device; },
       .copy_start = [](int, void*, const void*, size_t, uint64_t*) -> Status {

@@ -8,8 +8,8 @@
 
 namespace tutti::gpu {
 
-// Element kinds that the kernels tell apart. Sum and product of signed and unsigned integers are one
-// machine operation, so they share a code.
+// Element kinds that the kernels tell apart. Sum and product of signed and unsigned integers are
+// one machine operation, so they share a code.
 enum class Elem : uint8_t { f32, f64, f16, bf16, i32, i64, u32, u64 };
 enum class Fold : uint8_t { sum, prod, min, max };
 inline constexpr uint32_t elem_count = 8;
@@ -20,25 +20,39 @@ constexpr uint32_t make_code(Fold fold, Elem elem) {
 
 constexpr std::optional<Elem> find_elem(Dtype dtype) {
   switch (dtype) {
-    case Dtype::f32: return Elem::f32;
-    case Dtype::f64: return Elem::f64;
-    case Dtype::f16: return Elem::f16;
-    case Dtype::bf16: return Elem::bf16;
-    case Dtype::i32: return Elem::i32;
-    case Dtype::i64: return Elem::i64;
-    case Dtype::u32: return Elem::u32;
-    case Dtype::u64: return Elem::u64;
-    default: return std::nullopt;
+    case Dtype::f32:
+      return Elem::f32;
+    case Dtype::f64:
+      return Elem::f64;
+    case Dtype::f16:
+      return Elem::f16;
+    case Dtype::bf16:
+      return Elem::bf16;
+    case Dtype::i32:
+      return Elem::i32;
+    case Dtype::i64:
+      return Elem::i64;
+    case Dtype::u32:
+      return Elem::u32;
+    case Dtype::u64:
+      return Elem::u64;
+    default:
+      return std::nullopt;
   }
 }
 
 constexpr std::optional<Fold> find_fold(Op op) {
   switch (op) {
-    case Op::sum: return Fold::sum;
-    case Op::prod: return Fold::prod;
-    case Op::min: return Fold::min;
-    case Op::max: return Fold::max;
-    default: return std::nullopt;
+    case Op::sum:
+      return Fold::sum;
+    case Op::prod:
+      return Fold::prod;
+    case Op::min:
+      return Fold::min;
+    case Op::max:
+      return Fold::max;
+    default:
+      return std::nullopt;
   }
 }
 

@@ -1,0 +1,636 @@
+// The contract test of a GPU module: forked processes as ranks drive its function table with random
+// calls. One source, two programs: emu_test (the emulation, in CI) and gpu_test (real devices,
+// skips with 77 where there is none).
+//
+//   --module emu|cuda|PATH  --ranks N  --iterations N  --max-bytes N  --seed N  --lane BYTES --only
+//   CASE
+//
+// The seed and, on the emulation, the lane (the smallest one: many turns round each ring; or the
+// default) are random and printed.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/text.hpp"
+#include "gpu/lane_pool.hpp"
+#include "gpu/module.hpp"
+#include "harness.hpp"
+#include "reference.hpp"
+
+#ifndef TUTTI_RING_MODULE
+#define TUTTI_RING_MODULE "cuda"
+#endif
+
+namespace tutti::testing {
+namespace {
+
+using gpu::Kind;
+
+struct Options {
+  std::string module = TUTTI_RING_MODULE;
+  int ranks = 0;  // 0: several numbers in turn
+  int iterations = 60;
+  uint64_t max_bytes = 192 << 10;
+  uint64_t seed = 0;
+  uint64_t lane_bytes = 0;
+  std::string only;
+  bool emulated = false;
+};
+
+using Knob = int (*)(const char*, long);
+Knob knob = nullptr;  // the emulation's
+
+struct World {
+  Job& job;
+  const Options& options;
+  Random agreed;  // the same numbers on all ranks
+  Random own;
+};
+
+constexpr Dtype reduced_types[] = {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16,
+                                   Dtype::i32, Dtype::i64, Dtype::u32, Dtype::u64};
+constexpr Op reduced_ops[] = {Op::sum, Op::prod, Op::min, Op::max};
+
+Agreed random_call(World& w, uint64_t max_bytes) {
+  Agreed agreed;
+  const Coll colls[] = {Coll::allreduce, Coll::allreduce, Coll::allgather,
+                        Coll::reduce_scatter_block};
+  agreed.coll = colls[w.agreed.below(4)];
+  agreed.op = reduced_ops[w.agreed.below(4)];
+  agreed.dtype = reduced_types[w.agreed.below(8)];
+  if (agreed.coll == Coll::allgather && w.agreed.below(2)) agreed.dtype = Dtype::byte;
+  if (agreed.coll != Coll::allreduce) max_bytes /= static_cast<uint64_t>(w.job.nranks());
+  // Sizes uniform in the logarithm, with awkward ends; some are zero.
+  const uint64_t most = std::max<uint64_t>(1, max_bytes / info(agreed.dtype).extent);
+  int bits = 0;
+  while (most >> bits) ++bits;
+  uint64_t ceiling = uint64_t{1} << w.agreed.below(static_cast<uint64_t>(bits) + 1);
+  agreed.count = std::min(most, w.agreed.below(ceiling + 1));
+  if (w.agreed.below(4) == 0) agreed.count = std::min(most, ceiling);
+  return agreed;
+}
+
+// A call with its buffers and everything needed to check it.
+class Trial {
+ public:
+  Trial(World& w, const Agreed& agreed, uint64_t seed) : w_(w), agreed_(agreed), seed_(seed) {
+    const uint64_t n = static_cast<uint64_t>(w.job.nranks());
+    const uint64_t block = agreed.bytes();
+    send_bytes_ = agreed.coll == Coll::reduce_scatter_block ? n * block : block;
+    recv_bytes_ = agreed.coll == Coll::allgather ? n * block : block;
+    in_place_ = w.own.below(3) == 0;
+    send_kind_ = w.own.below(8) ? Kind::device : Kind::managed;
+    recv_kind_ = w.own.below(8) ? Kind::device : Kind::managed;
+    if (in_place_) recv_bytes_ = std::max(send_bytes_, recv_bytes_);
+    send_.reset(in_place_ ? nullptr : new Buffer(w.job, send_kind_, send_bytes_, offset()));
+    recv_.reset(new Buffer(w.job, recv_kind_, recv_bytes_, offset()));
+    fill();
+  }
+
+  gpu::Call call() const {
+    gpu::Call call;
+    call.agreed = agreed_;
+    call.recv = recv_->data();
+    call.send = in_place_ ? recv_->data() : send_->data();
+    call.recv_kind = recv_kind_;
+    return call;
+  }
+
+  std::string text() const {
+    return tutti::text("{} {} {} count {} in place {} send +{} recv +{} seed {}",
+                       name(agreed_.coll), name(agreed_.op), name(agreed_.dtype), agreed_.count,
+                       in_place_, in_place_ ? 0 : reinterpret_cast<uintptr_t>(send_->data()) % 16,
+                       reinterpret_cast<uintptr_t>(recv_->data()) % 16, seed_);
+  }
+
+  // Reads the result back and compares every byte.
+  void check() {
+    std::vector<uint8_t> result(recv_bytes_);
+    if (!recv_->get(result.data())) w_.job.fail("canary of recv overwritten: " + text());
+    if (!in_place_) {
+      std::vector<uint8_t> sent(send_bytes_);
+      if (!send_->get(sent.data()) || sent != input_) w_.job.fail("send buffer changed: " + text());
+    }
+    const uint64_t width = info(agreed_.dtype).extent;
+    const uint64_t elements = agreed_.coll == Coll::allgather
+                                  ? agreed_.count * static_cast<uint64_t>(w_.job.nranks())
+                                  : agreed_.count;
+    for (uint64_t i = 0; i < elements; ++i) {
+      const uint64_t want = expected(i);
+      const uint64_t have = read_bits(result.data() + i * width, width);
+      if (want != have && !both_nan(want, have))
+        w_.job.fail(tutti::text("element {}: {:#x} instead of {:#x}: {}", i, have, want, text()));
+    }
+  }
+
+ private:
+  // Mostly what real programs have; else any byte.
+  size_t offset() {
+    const uint64_t dice = w_.own.below(4);
+    if (dice < 2) return 0;
+    return dice == 2 ? w_.own.below(8) * info(agreed_.dtype).extent : w_.own.below(32);
+  }
+
+  uint64_t element(int rank, uint64_t i) const {
+    return input_bits(agreed_.dtype, agreed_.op, seed_, rank, i);
+  }
+
+  void fill() {
+    const uint64_t width = info(agreed_.dtype).extent;
+    input_.resize(send_bytes_);
+    for (uint64_t i = 0; i * width < send_bytes_; ++i) {
+      const uint64_t bits = element(w_.job.rank(), i);
+      std::memcpy(input_.data() + i * width, &bits, width);
+    }
+    std::vector<uint8_t> poison(recv_bytes_, 0xff);
+    if (in_place_) {
+      const uint64_t at = agreed_.coll == Coll::allgather
+                              ? static_cast<uint64_t>(w_.job.rank()) * agreed_.bytes()
+                              : 0;
+      std::memcpy(poison.data() + at, input_.data(), input_.size());
+    } else {
+      send_->put(input_.data());
+    }
+    recv_->put(poison.data());
+  }
+
+  uint64_t expected(uint64_t i) const {
+    if (agreed_.coll == Coll::allgather)
+      return element(static_cast<int>(i / agreed_.count), i % agreed_.count) & mask();
+    if (agreed_.coll == Coll::reduce_scatter_block)
+      i += static_cast<uint64_t>(w_.job.rank()) * agreed_.count;
+    std::vector<uint64_t> bits;
+    for (int r = 0; r < w_.job.nranks(); ++r) bits.push_back(element(r, i) & mask());
+    return folded_bits(agreed_.dtype, agreed_.op, bits);
+  }
+  uint64_t mask() const {
+    const uint64_t width = info(agreed_.dtype).extent;
+    return width == 8 ? ~uint64_t{0} : (uint64_t{1} << 8 * width) - 1;
+  }
+  bool both_nan(uint64_t a, uint64_t b) const {
+    if (agreed_.coll == Coll::allgather) return false;
+    const auto nan = [&](uint64_t bits) {
+      switch (agreed_.dtype) {
+        case Dtype::f32:
+          return (bits & 0x7fffffff) > 0x7f800000;
+        case Dtype::f64:
+          return (bits & ~(uint64_t{1} << 63)) > uint64_t{0x7ff} << 52;
+        case Dtype::f16:
+          return (bits & 0x7fff) > 0x7c00;
+        case Dtype::bf16:
+          return (bits & 0x7fff) > 0x7f80;
+        default:
+          return false;
+      }
+    };
+    return nan(a) && nan(b);
+  }
+
+  World& w_;
+  Agreed agreed_;
+  uint64_t seed_;
+  uint64_t send_bytes_ = 0, recv_bytes_ = 0;
+  bool in_place_ = false;
+  Kind send_kind_, recv_kind_;
+  std::unique_ptr<Buffer> send_, recv_;
+  std::vector<uint8_t> input_;
+};
+
+gpu::Group* must_make(World& w, gpu::GroupSpec spec = {}) {
+  gpu::Group* group = nullptr;
+  spec.lane_bytes = w.options.lane_bytes;
+  Status status = w.job.make_group(spec, &group);
+  if (!status.ok()) w.job.fail(std::string("group: ") + status.text());
+  return group;
+}
+
+Status wait_for(World& w, gpu::Group* group, const std::string& what, double limit_s = 60) {
+  const double begin = now_seconds();
+  while (true) {
+    Poll poll = w.job.module().poll(group);
+    if (poll.finished()) return poll.status();
+    if (now_seconds() - begin > limit_s) w.job.fail("no end in time: " + what);
+    if (w.options.emulated) usleep(10);
+  }
+}
+
+// The gate must close before start(): a rank that sees a failure elsewhere leaves.
+void run_one(World& w, gpu::Group* group, int id, uint64_t call_number, Trial& trial) {
+  w.job.gate(id, call_number);
+  Status started = w.job.module().start(group, trial.call());
+  if (!started.ok()) w.job.fail("start: " + std::string(started.text()) + ": " + trial.text());
+  Status status = wait_for(w, group, trial.text());
+  if (!status.ok()) w.job.fail("poll: " + std::string(status.text()) + ": " + trial.text());
+  trial.check();
+}
+
+void random_calls(World& w, gpu::GroupSpec spec, int iterations, uint64_t max_bytes) {
+  gpu::Group* group = must_make(w, spec);
+  const uint64_t first = w.job.control().gate[0][w.job.rank()].value.load();
+  for (int i = 1; i <= iterations; ++i) {
+    Trial trial(w, random_call(w, max_bytes), w.agreed.next());
+    run_one(w, group, 0, first + static_cast<uint64_t>(i), trial);
+  }
+  w.job.barrier();
+  w.job.module().close(group);
+}
+
+void case_random(World& w) {
+  random_calls(w, {}, w.options.iterations, w.options.max_bytes);
+}
+
+// The smallest CTA budget: every CTA takes many turns.
+void case_few_ctas(World& w) {
+  gpu::GroupSpec spec;
+  spec.ctas = 4;
+  random_calls(w, spec, w.options.iterations / 2, w.options.max_bytes);
+}
+
+// Every (operation, type) pair on both engines.
+void case_all_pairs(World& w) {
+  gpu::Group* group = must_make(w);
+  uint64_t number = w.job.control().gate[0][w.job.rank()].value.load();
+  for (Dtype dtype : reduced_types)
+    for (Op op : reduced_ops)
+      for (uint64_t bytes : {uint64_t{968}, w.options.max_bytes / 3}) {
+        Agreed agreed;
+        agreed.op = op;
+        agreed.dtype = dtype;
+        agreed.count = bytes / info(dtype).extent + w.agreed.below(7);
+        Trial trial(w, agreed, w.agreed.next());
+        run_one(w, group, 0, ++number, trial);
+      }
+  w.job.barrier();
+  w.job.module().close(group);
+}
+
+// Several groups in flight at once, as nonblocking calls on several communicators.
+void case_many_groups(World& w) {
+  constexpr int groups = 4;
+  gpu::Group* group[groups];
+  uint64_t number[groups];
+  for (int g = 0; g < groups; ++g) {
+    gpu::GroupSpec spec;
+    spec.ctas = 16;  // so that all of them fit on the device together
+    group[g] = must_make(w, spec);
+    number[g] = w.job.control().gate[g][w.job.rank()].value.load();
+  }
+  for (int round = 0; round < w.options.iterations / 4 + 1; ++round) {
+    std::vector<std::unique_ptr<Trial>> trials;
+    for (int g = 0; g < groups; ++g)
+      trials.push_back(
+          std::make_unique<Trial>(w, random_call(w, w.options.max_bytes / 4), w.agreed.next()));
+    for (int g = 0; g < groups; ++g) w.job.enter(g, ++number[g]);
+    // Started when their gate is closed, in one order on all ranks.
+    for (int g = 0; g < groups; ++g) {
+      w.job.gate(g, number[g]);
+      if (!w.job.module().start(group[g], trials[static_cast<size_t>(g)]->call()).ok())
+        w.job.fail("start among many groups");
+    }
+    for (int g = groups - 1; g >= 0; --g) {
+      Trial& trial = *trials[static_cast<size_t>(g)];
+      if (!wait_for(w, group[g], trial.text()).ok())
+        w.job.fail("among many groups: " + trial.text());
+      trial.check();
+    }
+  }
+  w.job.barrier();
+  for (int g = 0; g < groups; ++g) w.job.module().close(group[g]);
+}
+
+// One rank does not launch: the others wait, are aborted, and the next group works.
+void case_abort(World& w) {
+  for (uint64_t count : {uint64_t{64}, w.options.max_bytes / 8}) {
+    gpu::Group* group = must_make(w);
+    const uint64_t number = w.job.control().gate[0][w.job.rank()].value.load() + 1;
+    Agreed agreed;
+    agreed.dtype = Dtype::f64;
+    agreed.count = count;
+    Trial trial(w, agreed, w.agreed.next());
+    w.job.gate(0, number);
+    const int absent = static_cast<int>(w.agreed.below(static_cast<uint64_t>(w.job.nranks())));
+    if (w.job.rank() != absent) {
+      if (!w.job.module().start(group, trial.call()).ok()) w.job.fail("start before an abort");
+      const double begin = now_seconds();
+      while (now_seconds() - begin < 0.02)
+        if (w.job.module().poll(group).finished()) w.job.fail("finished without a rank");
+    } else {
+      usleep(30000);
+    }
+    w.job.barrier();
+    // One rank's abort reaches the kernels of all.
+    if (w.job.rank() == absent) {
+      w.job.module().abort(group);
+    } else if (wait_for(w, group, "abort", 20).ok()) {
+      w.job.fail("ok in spite of an abort");
+    }
+    w.job.barrier();
+    w.job.module().close(group);
+    w.job.barrier();
+  }
+  random_calls(w, {}, 4, w.options.max_bytes);
+}
+
+void case_kinds_and_copies(World& w) {
+  const gpu::Module& module = w.job.module();
+  uint8_t local[64] = {};
+  for (Kind kind : {Kind::host, Kind::pinned, Kind::managed, Kind::device}) {
+    if (kind == Kind::host && w.options.emulated)
+      continue;  // the emulation allocates no plain memory
+    void* memory = w.job.memory().allocate(kind, w.job.device(), 1 << 16);
+    const void* pointers[] = {static_cast<char*>(memory) + 12345, local, nullptr};
+    gpu::Pointer found[3];
+    module.query(pointers, 3, found);
+    if (found[0].kind != kind || found[1].kind != Kind::host || found[2].kind != Kind::host)
+      w.job.fail(text("kind {} is seen as {}, a local as {}", static_cast<int>(kind),
+                      static_cast<int>(found[0].kind), static_cast<int>(found[1].kind)));
+    if (gpu::device_readable(kind) && found[0].device != w.job.device())
+      w.job.fail(text("device {} instead of {}", found[0].device, w.job.device()));
+    const uint64_t id = found[0].buffer_id;
+    w.job.memory().release(kind, memory);
+    memory = w.job.memory().allocate(kind, w.job.device(), 1 << 16);
+    pointers[0] = memory;
+    module.query(pointers, 1, found);
+    if (kind == Kind::device && found[0].buffer_id == id) w.job.fail("buffer id used twice");
+    for (uint8_t& byte : local) byte = static_cast<uint8_t>(w.own.next());
+    uint8_t back[64] = {};
+    uint64_t handle = 0;
+    if (!module.copy_start(w.job.device(), static_cast<char*>(memory) + 3, local, 64, &handle).ok())
+      w.job.fail("copy_start");
+    Poll poll = Poll::busy();
+    while (!(poll = module.copy_poll(handle)).finished()) usleep(10);
+    if (!poll.status().ok() ||
+        !module.copy(w.job.device(), back, static_cast<char*>(memory) + 3, 64).ok() ||
+        std::memcmp(local, back, 64) != 0)
+      w.job.fail("copy to and fro");
+    w.job.memory().release(kind, memory);
+  }
+  gpu::DeviceUuid uuid;
+  if (!module.uuid(w.job.device(), &uuid).ok()) w.job.fail("uuid");
+}
+
+// Lanes run out with no_resource, and come back by close().
+void case_lanes_run_out(World& w) {
+  std::vector<gpu::Group*> groups;
+  Status status;
+  while (true) {
+    gpu::Group* group = nullptr;
+    status = w.job.make_group({}, &group);
+    if (!status.ok()) break;
+    groups.push_back(group);
+    if (groups.size() > 64) w.job.fail("lanes never run out");
+  }
+  if (status != Status(Code::no_resource) || groups.size() < 2)
+    w.job.fail(text("{} after {} groups", status.text(), groups.size()));
+  w.job.module().close(groups.back());
+  groups.pop_back();
+  w.job.barrier();
+  groups.push_back(must_make(w));
+  w.job.barrier();
+  for (gpu::Group* group : groups) w.job.module().close(group);
+  w.job.barrier();
+}
+
+void case_no_peer(World& w) {
+  gpu::GroupSpec spec;
+  spec.force_no_peer = true;
+  gpu::Group* group = nullptr;
+  if (w.job.make_group(spec, &group) != Status(Code::unsupported)) w.job.fail("no_peer is ignored");
+}
+
+// --- what only the emulation can be made to do ---
+
+// Epochs near their wrap and near the clearing of inboxes.
+void case_epochs(World& w) {
+  for (uint64_t calls :
+       {uint64_t{0xfffffffe} - 5, (uint64_t{1} << 30) - 4, (uint64_t{1} << 31) - 4}) {
+    knob("first_call", static_cast<long>(calls));
+    random_calls(w, {}, 12, 4 << 10);
+  }
+  knob("first_call", 0);
+}
+
+// Lines of a long call long ago show the epoch of this one: they must have been cleared since.
+void case_stale_epoch(World& w) {
+  constexpr uint64_t period = 0xfffffffe;
+  knob("first_call", (1 << 30) - 3);
+  gpu::Group* group = must_make(w);
+  uint64_t number = w.job.control().gate[0][w.job.rank()].value.load();
+  const auto call = [&](uint64_t count) {
+    Agreed agreed;
+    agreed.dtype = Dtype::i32;
+    agreed.count = count;
+    Trial trial(w, agreed, w.agreed.next());
+    run_one(w, group, 0, ++number, trial);
+  };
+  for (uint64_t count : {500, 500, 1, 1}) call(count);
+  // So that the next two calls have the epochs of the first two.
+  knob("skip_calls", static_cast<long>(period - 4));
+  knob("delay_us", 300);
+  call(500);
+  call(500);
+  knob("delay_us", 0);
+  knob("first_call", 0);
+  w.job.barrier();
+  w.job.module().close(group);
+}
+
+void case_delays(World& w) {
+  knob("delay_us", 300);
+  random_calls(w, {}, 24, w.options.max_bytes / 2);
+  knob("delay_us", 0);
+}
+
+void case_refusals(World& w) {
+  const int victim = w.job.nranks() - 1;
+  for (const char* what : {"refuse_export", "refuse_import"}) {
+    if (w.job.rank() == victim) knob(what, 1);
+    gpu::Group* group = nullptr;
+    if (w.job.make_group({}, &group).ok()) w.job.fail(text("{} went unnoticed", what));
+    knob(what, 0);
+  }
+  // A rank that cannot launch, or whose kernel faults, aborts the others.
+  for (const char* what : {"refuse_launch", "fault_launch"}) {
+    gpu::Group* group = must_make(w);
+    const uint64_t number = w.job.control().gate[0][w.job.rank()].value.load() + 1;
+    Agreed agreed;
+    agreed.count = 5000;
+    agreed.dtype = Dtype::i32;
+    Trial trial(w, agreed, w.agreed.next());
+    w.job.gate(0, number);
+    if (w.job.rank() == victim) knob(what, 1);
+    Status status = w.job.module().start(group, trial.call());
+    if (status.ok() && w.job.rank() == victim) status = wait_for(w, group, what);
+    if (w.job.rank() == victim) {
+      if (status.ok()) w.job.fail(text("{} went unnoticed", what));
+      w.job.module().abort(group);
+    } else if (wait_for(w, group, what, 20).ok()) {
+      w.job.fail(text("{} of a peer gave success", what));
+    }
+    w.job.barrier();
+    w.job.module().close(group);
+    w.job.barrier();
+  }
+}
+
+// A CPU load of device memory faults.
+void case_hidden(World& w) {
+  auto* memory =
+      static_cast<volatile char*>(w.job.memory().allocate(Kind::device, w.job.device(), 64));
+  pid_t child = fork();
+  if (child == 0) {
+    std::signal(SIGSEGV, SIG_DFL);
+    char byte = memory[5];
+    _exit(byte == 0 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (!WIFSIGNALED(status)) w.job.fail("the program may read device memory");
+  w.job.memory().release(Kind::device, const_cast<char*>(memory));
+}
+
+struct Case {
+  const char* name;
+  void (*run)(World&);
+  bool emulated_only;
+};
+constexpr Case cases[] = {{"kinds_and_copies", case_kinds_and_copies, false},
+                          {"random", case_random, false},
+                          {"all_pairs", case_all_pairs, false},
+                          {"few_ctas", case_few_ctas, false},
+                          {"many_groups", case_many_groups, false},
+                          {"lanes_run_out", case_lanes_run_out, false},
+                          {"no_peer", case_no_peer, false},
+                          {"abort", case_abort, false},
+                          {"epochs", case_epochs, true},
+                          {"stale_epoch", case_stale_epoch, true},
+                          {"delays", case_delays, true},
+                          {"refusals", case_refusals, true},
+                          {"hidden", case_hidden, true}};
+
+int run_rank(const Options& options, Control* control, int rank, int nranks, Memory* memory) {
+  Result<const gpu::Module*> module = gpu::open_module(options.module);
+  if (!module.ok()) return 1;
+  Job job(control, rank, nranks, *module, memory);
+  if (!(*module)->live()) job.fail("module is not live");
+  for (const Case& c : cases) {
+    if (!options.only.empty() && options.only != c.name) continue;
+    if (c.emulated_only && !options.emulated) continue;
+    World w{job, options, Random{mix(options.seed)},
+            Random{mix(options.seed + 1 + static_cast<uint64_t>(rank))}};
+    const double begin = now_seconds();
+    c.run(w);
+    job.barrier();
+    if (rank == 0) std::printf("ok %d ranks %-17s %.1f s\n", nranks, c.name, now_seconds() - begin);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+std::string module_path(const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
+  char self[4096] = {};
+  if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return name;
+  const std::string folder = std::string(self).substr(0, std::string(self).rfind('/'));
+  const std::string file = "/libtutti_" + name + ".so";
+  // libtool puts test programs in the build folder or in its .libs.
+  const std::string beside = folder + file;
+  return access(beside.c_str(), R_OK) == 0 ? beside : folder + "/.libs" + file;
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  const option names[] = {{"module", 1, nullptr, 'm'},     {"ranks", 1, nullptr, 'r'},
+                          {"iterations", 1, nullptr, 'i'}, {"max-bytes", 1, nullptr, 'b'},
+                          {"seed", 1, nullptr, 's'},       {"only", 1, nullptr, 'o'},
+                          {"lane", 1, nullptr, 'l'},       {nullptr, 0, nullptr, 0}};
+  for (int c; (c = getopt_long(argc, argv, "", names, nullptr)) != -1;) {
+    switch (c) {
+      case 'm':
+        options.module = optarg;
+        break;
+      case 'r':
+        options.ranks = std::atoi(optarg);
+        break;
+      case 'i':
+        options.iterations = std::atoi(optarg);
+        break;
+      case 'b':
+        options.max_bytes = std::strtoull(optarg, nullptr, 0);
+        break;
+      case 's':
+        options.seed = std::strtoull(optarg, nullptr, 0);
+        break;
+      case 'l':
+        options.lane_bytes = std::strtoull(optarg, nullptr, 0);
+        break;
+      case 'o':
+        options.only = optarg;
+        break;
+      default:
+        std::exit(2);
+    }
+  }
+  if (options.seed == 0)
+    options.seed = mix(static_cast<uint64_t>(now_seconds() * 1e9)) % 1000000007;
+  options.emulated = options.module.find("emu") != std::string::npos;
+  if (options.emulated && options.lane_bytes == 0)
+    options.lane_bytes = options.seed % 4 ? gpu::smallest_lane_bytes : gpu::default_lane_bytes;
+  options.module = module_path(options.module);
+  return options;
+}
+
+int ring(int argc, char** argv) {
+  const Options options = parse(argc, argv);
+  std::string why;
+  std::unique_ptr<Memory> memory;
+  if (options.emulated) {
+    // Opened here only to see that it can be; the ranks open it themselves.
+    memory = emulated_memory(options.module, &why);
+    if (!memory) {
+      std::fprintf(stderr, "%s\n", why.c_str());
+      return 1;
+    }
+    void* handle = dlopen(options.module.c_str(), RTLD_NOW | RTLD_LOCAL);
+    knob = reinterpret_cast<Knob>(dlsym(handle, "tutti_emu_set"));
+  } else if (access("/dev/nvidiactl", R_OK | W_OK) != 0) {
+    std::printf("skipped: no NVIDIA device\n");
+    return 77;
+  }
+  std::printf("seed %llu lane %llu\n", static_cast<unsigned long long>(options.seed),
+              static_cast<unsigned long long>(options.lane_bytes));
+  std::vector<int> ranks = {options.ranks};
+  if (options.ranks == 0)
+    ranks = options.emulated ? std::vector<int>{2, 3, 4} : std::vector<int>{2};
+  for (int n : ranks) {
+    const int result = run_ranks(n, 580, [&](Control* control, int rank) {
+      std::unique_ptr<Memory> own = options.emulated ? nullptr : cuda_memory(&why);
+      if (!options.emulated && !own) {
+        std::fprintf(stderr, "%s\n", why.c_str());
+        return 1;
+      }
+      return run_rank(options, control, rank, n, own ? own.get() : memory.get());
+    });
+    if (result != 0) {
+      std::fprintf(stderr, "repeat with --seed %llu --ranks %d\n",
+                   static_cast<unsigned long long>(options.seed), n);
+      return result;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tutti::testing
+
+int main(int argc, char** argv) {
+  return tutti::testing::ring(argc, argv);
+}
