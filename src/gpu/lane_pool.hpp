@@ -25,6 +25,7 @@ class LanePool {
   LanePool(uint64_t large_bytes, uint64_t small_bytes, uint32_t small_count) {
     if (large_bytes < smallest_lane_bytes) large_bytes = smallest_lane_bytes;
     large_bytes = (large_bytes + 4095) / 4096 * 4096;
+    if (small_bytes > large_bytes) small_bytes = large_bytes;
     free_.push_back({0, large_bytes});
     for (uint32_t i = 0; i < small_count; ++i)
       free_.push_back({large_bytes + i * small_bytes, small_bytes});
