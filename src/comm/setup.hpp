@@ -1,6 +1,5 @@
-// Set-up of a communicator on one node: records exchanged by one allgather of the base, peers'
-// segments mapped, and everybody's verdict seen by everybody, so that all use tutti's paths or none
-// does.
+// Set-up of a communicator on one node: records exchanged by one allgather of the base, peers' segments
+// mapped, and everybody's verdict seen by everybody, so that all use tutti's paths or none does.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 #include "comm/communicator.hpp"
 #include "comm/process.hpp"
 #include "engine/operation.hpp"
-#include "shm/node_group.hpp"
+#include "shm/node.hpp"
 
 namespace tutti {
 
@@ -24,7 +23,7 @@ struct SetupRecord {
   shm::SegmentName segment;
   uint64_t slot_offset = 0;
   shm::LaneRange lane;
-  uint32_t status = 0;  // Code of what this rank had to reserve
+  uint32_t status = 0;           // Code of what this rank had to reserve
   uint32_t device_possible = 0;
   char host[40] = {};
   uint64_t check = 0;
