@@ -1,0 +1,46 @@
+// Where the program's buffers lie, and copies between host and device: what the mpi room needs of a
+// GPU module, which it may not see.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.hpp"
+#include "core/poll.hpp"
+
+namespace tutti {
+struct Config;
+}
+
+namespace tutti::memory {
+
+// Finds out whether this process may ever see a device. Before everything else here; the settings
+// stay.
+void open(const Config& config);
+
+extern bool possible;
+bool look_live();
+// Whether a buffer may lie on a device: no more than a load where the machine has none.
+inline bool live() {
+  return possible && look_live();
+}
+
+// A buffer that the CPU may not touch, and where it lies.
+struct Place {
+  bool on_device = false;
+  int32_t device = -1;
+};
+// n <= 8 pointers by one look.
+void look(const void* const* pointers, int n, Place* places);
+
+Status copy(int32_t device, void* to, const void* from, size_t bytes);
+// Nonblocking: *handle names it for copy_poll until that says finished.
+Status copy_start(int32_t device, void* to, const void* from, size_t bytes, uint64_t* handle);
+Poll copy_poll(uint64_t handle);
+
+// Host memory for copies, known to the driver where that can be; contents are not defined. Blocks
+// are kept for the next call up to a few MiB in all. nullptr when there is none.
+void* take_block(size_t bytes);
+void give_block(void* block);
+
+}  // namespace tutti::memory
