@@ -1,0 +1,272 @@
+// The collectives that tutti performs itself.
+//
+// An eligible call (a predefined operation on a type it is defined on, arguments that the base
+// would accept, a communicator of several ranks) becomes a Problem, and the communicator says which
+// path it takes. Everything that decides here is equal on all ranks of a correct program.
+#include <string>
+
+#include "base/log.hpp"
+#include "mpi/bounce.hpp"
+#include "mpi/entry.hpp"
+#include "mpi/handles.hpp"
+#include "mpi/lifecycle.hpp"
+#include "mpi/requests.hpp"
+#include "mpi/state.hpp"
+
+namespace tutti::mpi {
+
+namespace {
+
+// What both forms of an allreduce are given.
+struct Reduction {
+  const void* sendbuf;
+  void* recvbuf;
+  int64_t count;
+  MPI_Datatype datatype;
+  MPI_Op op;
+  MPI_Comm comm;
+};
+
+// MPICH refuses equal buffers; Open MPI works as if in place, so that is what its users may rely
+// on.
+constexpr bool aliasing_is_an_error =
+#ifdef MPICH_VERSION
+    true;
+#else
+    false;
+#endif
+
+// Problems start as copies of this. g++ clears an object of their size by `rep stos`, which took
+// half of the time of a call on one rank; it copies one it cannot see through by plain vector
+// moves.
+Problem blank_problem;
+[[gnu::always_inline]] inline Problem blank() {
+  asm("" : "+m"(blank_problem));
+  return blank_problem;
+}
+
+// The call as a Problem, or false if it is for the MPI below: what tutti has no name for, and what
+// the base refuses, with its own words.
+bool describe(const Reduction& call, Problem& problem) {
+  if (!find_reduction(call.datatype, call.op, problem.agreed.dtype, problem.agreed.op))
+    return false;
+  if (call.count < 0 || call.recvbuf == MPI_IN_PLACE) return false;
+  const bool in_place = call.sendbuf == MPI_IN_PLACE;
+  const bool aliased = call.sendbuf == call.recvbuf;
+  if (call.count > 0) {
+    if (call.sendbuf == nullptr || call.recvbuf == nullptr) return false;
+    if (aliased && aliasing_is_an_error) return false;
+  }
+  problem.agreed.coll = Coll::allreduce;
+  problem.agreed.count = static_cast<uint64_t>(call.count);
+  problem.local.in_place = in_place || aliased;
+  problem.local.send = in_place ? call.recvbuf : call.sendbuf;
+  problem.local.recv = call.recvbuf;
+  return true;
+}
+
+void add_buffers(HostCopies& copies, const Reduction& call) {
+  copies.add(call.sendbuf, call.count, call.datatype, Access::read);
+  copies.add(call.recvbuf, call.count, call.datatype,
+             call.sendbuf == MPI_IN_PLACE ? Access::read_write : Access::write);
+}
+
+// The MPI below, on host copies where this rank's buffers are on a device.
+template <class Function, class Count>
+int pass_blocking(const Passage& passage, const Next<Function>& next, const Reduction& call,
+                  Count count) {
+  if (!memory::live()) [[likely]]
+    return passage.pass(next, call.sendbuf, call.recvbuf, count, call.datatype, call.op, call.comm);
+  HostCopies copies;
+  add_buffers(copies, call);
+  if (!copies.needed())
+    return passage.pass(next, call.sendbuf, call.recvbuf, count, call.datatype, call.op, call.comm);
+  count_taken(Call::allreduce, Taken::bounce);
+  const Status in = copies.copy_in();
+  if (in == Status(Code::no_memory)) return raise(call.comm, in);
+  const int error = passage.pass(next, static_cast<const void*>(copies.host(0)), copies.host(1),
+                                 count, call.datatype, call.op, call.comm);
+  if (error != MPI_SUCCESS) return error;
+  const Status out = copies.copy_out();
+  const Status& status = in.ok() ? out : in;
+  return status.ok() ? MPI_SUCCESS : raise(call.comm, status);
+}
+
+template <class Function, class Count>
+std::shared_ptr<BouncedCall> later_call(const Next<Function>& next, const Reduction& call,
+                                        Count count) {
+  auto later = std::make_shared<BouncedCall>(
+      [function = next.pmpi, call, count](const HostCopies& copies, MPI_Request* inner) {
+        return function(copies.host(0), copies.host(1), count, call.datatype, call.op, call.comm,
+                        inner);
+      });
+  add_buffers(later->copies, call);
+  return later;
+}
+
+template <class Function, class Count>
+int pass_nonblocking(const Passage& passage, const Next<Function>& next, const Reduction& call,
+                     Count count, MPI_Request* request) {
+  if (memory::live()) [[unlikely]] {
+    std::shared_ptr<BouncedCall> later = later_call(next, call, count);
+    if (later->copies.needed()) {
+      count_taken(Call::allreduce, Taken::bounce);
+      return start_bounced(call.comm, std::move(later), request);
+    }
+  }
+  return passage.pass(next, call.sendbuf, call.recvbuf, count, call.datatype, call.op, call.comm,
+                      request);
+}
+
+int run_native(State& state, const Problem& problem) {
+  count_taken(Call::allreduce, Taken::native);
+  const Status status = state.communicator()->run(problem);
+  complete_finished();
+  return status.ok() ? MPI_SUCCESS : raise(state.handle(), status);
+}
+
+template <class Function, class Count>
+int allreduce(Layer layer, const Next<Function>& next, const void* sendbuf, void* recvbuf,
+              Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+  Passage passage(layer);
+  if (!passage.outermost()) return passage.pass(next, sendbuf, recvbuf, count, datatype, op, comm);
+  count_call(Call::allreduce);
+  if (!active() && !late_active())
+    return passage.pass(next, sendbuf, recvbuf, count, datatype, op, comm);
+  const Reduction call = {sendbuf, recvbuf, count, datatype, op, comm};
+  Problem problem = blank();
+  if (!describe(call, problem)) {
+    if (any_unsettled())
+      if (int error = keep_order(comm); error != MPI_SUCCESS) return error;
+    return pass_blocking(passage, next, call, count);
+  }
+  State* state = nullptr;
+  if (int error = get_state(comm, &state); error != MPI_SUCCESS) return error;
+  if (state == nullptr || state->communicator() == nullptr)
+    return pass_blocking(passage, next, call, count);
+  if (!state->settled()) [[unlikely]]
+    if (int error = settle(*state); error != MPI_SUCCESS) return error;
+  if (state->communicator()->choose(problem.agreed) == Path::native)
+    return run_native(*state, problem);
+  return pass_blocking(passage, next, call, count);
+}
+
+// Hands a nonblocking call to the communicator. `problem` is null for one that can only go below;
+// below_call serves it then, and where the set-up that still goes on says so in the end.
+int start(State& state, const Problem* problem, Communicator::Below below_call,
+          MPI_Request* request) {
+  Slot* slot = nullptr;
+  if (int error = take_slot(state.handle(), &slot); error != MPI_SUCCESS) return error;
+  // The request is there before the call can finish in another thread.
+  *request = slot->handle;
+  Communicator& communicator = *state.communicator();
+  const Status status = problem != nullptr
+                            ? communicator.start(*problem, std::move(below_call), slot->request)
+                            : communicator.start_below(std::move(below_call), slot->request);
+  complete_finished();
+  if (status.ok()) return MPI_SUCCESS;
+  *request = MPI_REQUEST_NULL;
+  drop_slot(slot);
+  return raise(state.handle(), status);
+}
+
+template <class Function, class Count>
+int start_unsettled(State& state, const Problem* problem, const Next<Function>& next,
+                    const Reduction& call, Count count, MPI_Request* request) {
+  std::shared_ptr<BouncedCall> later = later_call(next, call, count);
+  std::shared_ptr<Deferral> deferral =
+      defer(state, problem != nullptr ? &problem->agreed : nullptr);
+  const auto begin = [later, deferral] {
+    const Status status = later->start();
+    deferral->begun.store(true, std::memory_order_release);
+    return status;
+  };
+  return start(state, problem, {begin, [later] { return later->test(); }}, request);
+}
+
+template <class Function, class Count>
+int iallreduce(Layer layer, const Next<Function>& next, const void* sendbuf, void* recvbuf,
+               Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+  Passage passage(layer);
+  if (!passage.outermost())
+    return passage.pass(next, sendbuf, recvbuf, count, datatype, op, comm, request);
+  count_call(Call::allreduce);
+  if (!active() && !late_active())
+    return passage.pass(next, sendbuf, recvbuf, count, datatype, op, comm, request);
+  const Reduction call = {sendbuf, recvbuf, count, datatype, op, comm};
+  Problem problem = blank();
+  State* state = nullptr;
+  const bool eligible = describe(call, problem);
+  if (eligible) {
+    const bool may_set_up = !runtime().set_up_by_blocking_calls;
+    if (int error = get_state(comm, &state, may_set_up); error != MPI_SUCCESS) return error;
+  }
+  if (any_unsettled()) [[unlikely]]
+    if (State* unsettled = unsettled_state(comm))
+      return start_unsettled(*unsettled, eligible ? &problem : nullptr, next, call, count, request);
+  if (state == nullptr || state->communicator() == nullptr)
+    return pass_nonblocking(passage, next, call, count, request);
+  if (state->communicator()->choose(problem.agreed) != Path::native)
+    return pass_nonblocking(passage, next, call, count, request);
+  count_taken(Call::allreduce, Taken::native);
+  return start(*state, &problem, {}, request);
+}
+
+}  // namespace
+
+namespace own {
+
+int Allreduce(Layer layer, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype,
+              MPI_Op op, MPI_Comm comm) {
+  return allreduce(layer, below.Allreduce, sendbuf, recvbuf, count, datatype, op, comm);
+}
+
+int Iallreduce(Layer layer, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype,
+               MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+  return iallreduce(layer, below.Iallreduce, sendbuf, recvbuf, count, datatype, op, comm, request);
+}
+
+#if TUTTI_MPI_LARGE_COUNT
+int Allreduce_c(Layer layer, const void* sendbuf, void* recvbuf, MPI_Count count,
+                MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+  return allreduce(layer, below.Allreduce_c, sendbuf, recvbuf, count, datatype, op, comm);
+}
+
+int Iallreduce_c(Layer layer, const void* sendbuf, void* recvbuf, MPI_Count count,
+                 MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+  return iallreduce(layer, below.Iallreduce_c, sendbuf, recvbuf, count, datatype, op, comm,
+                    request);
+}
+#endif  // TUTTI_MPI_LARGE_COUNT
+
+namespace {
+
+// A duplicate is a collective on `comm`, and its request is completed like any other.
+template <class Function, class... Args>
+int duplicate(Layer layer, MPI_Comm comm, MPI_Request* request, const Next<Function>& next,
+              Args... args) {
+  Passage passage(layer);
+  if (passage.outermost() && any_unsettled()) [[unlikely]]
+    if (State* state = unsettled_state(comm))
+      return start_later(*state, request, [function = next.pmpi, args...](MPI_Request* inner) {
+        return function(args..., inner);
+      });
+  return passage.pass(next, args..., request);
+}
+
+}  // namespace
+
+int Comm_idup(Layer layer, MPI_Comm comm, MPI_Comm* newcomm, MPI_Request* request) {
+  return duplicate(layer, comm, request, below.Comm_idup, comm, newcomm);
+}
+
+#if TUTTI_MPI_IDUP_WITH_INFO
+int Comm_idup_with_info(Layer layer, MPI_Comm comm, MPI_Info info, MPI_Comm* newcomm,
+                        MPI_Request* request) {
+  return duplicate(layer, comm, request, below.Comm_idup_with_info, comm, info, newcomm);
+}
+#endif  // TUTTI_MPI_IDUP_WITH_INFO
+
+}  // namespace own
+
+}  // namespace tutti::mpi
