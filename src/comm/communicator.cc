@@ -8,7 +8,6 @@
 #include "comm/node_call.hpp"
 #include "comm/process.hpp"
 #include "comm/setup.hpp"
-#include "shm/node.hpp"
 #include "shm/reduce.hpp"
 
 namespace tutti {
@@ -18,6 +17,19 @@ namespace {
 // A call that begins when its turn in the lane comes, native or below: whichever the communicator
 // has turned out to be by then.
 class QueuedCall;
+
+bool reduces(Coll coll) {
+  return coll == Coll::allreduce || coll == Coll::reduce_scatter ||
+         coll == Coll::reduce_scatter_block || coll == Coll::scan || coll == Coll::exscan;
+}
+
+// Which calls tutti performs itself on one node. In class H only what is never slower than the base
+// (law 6); in class N whatever can, because the alternative for a device buffer is a bounce.
+bool native_on_node(const Agreed& agreed, bool device_possible) {
+  if (reduces(agreed.coll) && !shm::reducible(agreed.op, agreed.dtype)) return false;
+  if (agreed.coll == Coll::allreduce) return true;
+  return device_possible && shm::NodeExchange::handles(agreed.coll);
+}
 
 class NodeCommunicator final : public Communicator {
  public:
@@ -50,7 +62,8 @@ class NodeCommunicator final : public Communicator {
   std::unique_ptr<Setup> setup_;
   Request setup_request_;
   std::unique_ptr<shm::NodeGroup> group_;
-  std::unique_ptr<shm::NodeAllreduce> rounds_;
+  std::unique_ptr<shm::NodeAllreduce> allreduce_;
+  std::unique_ptr<shm::NodeExchange> exchange_;
   std::unique_ptr<DeviceGroup> device_;
   NodeContext context_;
   std::vector<std::unique_ptr<QueuedCall>> calls_;
@@ -68,6 +81,9 @@ class QueuedCall final : public Operation {
   void assign_native(const Problem& problem, Communicator::Below below) {
     busy_.store(true, std::memory_order_relaxed);
     problem_ = problem;
+    // The caller's arrays end with its call.
+    keep(problem_.agreed.counts, counts_);
+    keep(problem_.local.recv_displs, recv_displs_);
     below_ = std::move(below);
     force_below_ = false;
   }
@@ -111,8 +127,15 @@ class QueuedCall final : public Operation {
     return status;
   }
 
+  static void keep(std::span<const uint64_t>& span, std::vector<uint64_t>& copy) {
+    copy.assign(span.begin(), span.end());
+    span = copy;
+  }
+
   NodeCommunicator& comm_;
   Problem problem_;
+  std::vector<uint64_t> counts_;
+  std::vector<uint64_t> recv_displs_;
   Communicator::Below below_;
   std::optional<NodeCall> native_;
   std::atomic<bool> busy_{false};
@@ -147,14 +170,16 @@ void NodeCommunicator::conclude_setup() {
   any_device_possible_ = setup_->any_device_possible();
   group_ = setup_->take_group();
   if (group_ != nullptr) {
-    rounds_ = std::make_unique<shm::NodeAllreduce>(*group_);
+    const auto oneshot_limit_bytes = static_cast<size_t>(
+        config_.shm_oneshot_bytes.value_or(shm::NodeAllreduce::oneshot_limit(base_.nranks)));
+    allreduce_ = std::make_unique<shm::NodeAllreduce>(*group_, oneshot_limit_bytes);
+    exchange_ = std::make_unique<shm::NodeExchange>(*group_);
     if (any_device_possible_) device_ = std::make_unique<DeviceGroup>(*group_, config_, base_.name);
     context_.group = group_.get();
-    context_.rounds = rounds_.get();
+    context_.allreduce = allreduce_.get();
+    context_.exchange = exchange_.get();
     context_.device = device_.get();
     context_.process = &process_;
-    context_.oneshot_limit_bytes = static_cast<size_t>(
-        config_.shm_oneshot_bytes.value_or(shm::NodeAllreduce::oneshot_limit(base_.nranks)));
     for (int r = 0; r < base_.nranks; ++r) {
       const SetupRecord& record = setup_->record(r);
       context_.members.push_back(
@@ -181,9 +206,7 @@ Status NodeCommunicator::settle() {
 }
 
 Path NodeCommunicator::choose(const Agreed& agreed) const {
-  const bool native = group_ != nullptr && agreed.coll == Coll::allreduce &&
-                      shm::reducible(agreed.op, agreed.dtype);
-  if (native) return Path::native;
+  if (group_ != nullptr && native_on_node(agreed, any_device_possible_)) return Path::native;
   return any_device_possible_ ? Path::bounce : Path::below;
 }
 
@@ -224,7 +247,8 @@ void NodeCommunicator::close() {
   device_.reset();
   if (setup_ != nullptr) setup_->release();
   context_ = NodeContext{};
-  rounds_.reset();
+  allreduce_.reset();
+  exchange_.reset();
   group_.reset();
 }
 

@@ -1,5 +1,6 @@
 #include "comm/node_call.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -31,7 +32,9 @@ uint64_t signature(const Agreed& agreed) {
                static_cast<uint64_t>(static_cast<uint32_t>(agreed.root)) << 24;
   x = (x ^ 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9;
   x ^= x >> 29;
-  return (x ^ agreed.count) * 0x94d049bb133111eb;
+  x = (x ^ agreed.count) * 0x94d049bb133111eb;
+  for (uint64_t count : agreed.counts) x = (x ^ x >> 31 ^ count) * 0x94d049bb133111eb;
+  return x;
 }
 
 DeviceGroup::DeviceGroup(shm::NodeGroup& group, const Config& config, std::string comm_name)
@@ -157,10 +160,11 @@ Status NodeCall::start() {
   const Agreed& agreed = problem_.agreed;
   const Local& local = problem_.local;
   shm::NodeGroup& group = *context_.group;
-  shm::NodeAllreduce& rounds = *context_.rounds;
+  shm::Rounds& rounds = context_.rounds(agreed.coll);
   phase_ = Phase::gate;
   laid_out_ = false;
-  if (context_.device != nullptr && agreed.count != 0) look_at_buffers();
+  const bool any = !empty();
+  if (context_.device != nullptr && any) look_at_buffers();
   shm::Announcement announcement;
   announcement.signature = signature(agreed);
   announcement.detail = static_cast<uint32_t>(agreed.coll) |
@@ -168,13 +172,12 @@ Status NodeCall::start() {
                         static_cast<uint32_t>(agreed.op) << 16;
   announcement.count = agreed.count;
   announcement.reach = reach_;
-  const uint64_t bytes = agreed.bytes();
   const bool direct = reach_ == Reach::host || reach_ == Reach::either;
-  if (bytes != 0 && bytes <= shm::inline_bytes && direct) {
-    announcement.payload = local.in_place ? local.recv : local.send;
-    announcement.inline_length = static_cast<uint8_t>(bytes);
-  } else if (bytes != 0) {
-    rounds.prepare(agreed, local, access(), context_.oneshot_limit_bytes);
+  if (any && direct && fits_inline()) {
+    announcement.payload = own_input();
+    announcement.inline_length = static_cast<uint8_t>(agreed.bytes());
+  } else if (any) {
+    rounds.prepare(agreed, local, access());
     // Managed memory may yet go by a kernel, and a round once published must be finished.
     if (reach_ == Reach::host) announcement.laid_out = rounds.lay_out_first();
     laid_out_ = announcement.laid_out;
@@ -206,7 +209,7 @@ Poll NodeCall::poll() {
       return kernel;
     }
     case Phase::rounds:
-      return context_.rounds->poll(context_.group->summary().all_laid_out);
+      return context_.rounds(problem_.agreed.coll).poll(context_.group->summary().all_laid_out);
     case Phase::done:
       return Poll::done();
   }
@@ -216,7 +219,7 @@ Poll NodeCall::poll() {
 Poll NodeCall::after_gate() {
   const shm::Summary& summary = context_.group->summary();
   const Agreed& agreed = problem_.agreed;
-  if (agreed.count == 0) {
+  if (empty()) {
     phase_ = Phase::done;
     return Poll::done();
   }
@@ -234,19 +237,48 @@ Poll NodeCall::after_gate() {
         return poll();
     }
   }
-  if (summary.all_inline) return reduce_inline();
+  if (summary.all_inline) return take_inline();
   return begin_rounds();
 }
 
-Poll NodeCall::reduce_inline() {
+bool NodeCall::empty() const {
+  const Agreed& agreed = problem_.agreed;
+  if (agreed.coll == Coll::barrier) return true;
+  if (agreed.counts.empty()) return agreed.count == 0;
+  return std::all_of(agreed.counts.begin(), agreed.counts.end(),
+                     [](uint64_t count) { return count == 0; });
+}
+
+// Whether a rank's part of the input travels in its header, should all be host memory.
+bool NodeCall::fits_inline() const {
+  const Coll coll = problem_.agreed.coll;
+  if (coll != Coll::allreduce && coll != Coll::allgather) return false;
+  return problem_.agreed.bytes() <= shm::inline_bytes;
+}
+
+const std::byte* NodeCall::own_input() const {
+  const Local& local = problem_.local;
+  if (!local.in_place) return static_cast<const std::byte*>(local.send);
+  const auto* recv = static_cast<const std::byte*>(local.recv);
+  if (problem_.agreed.coll != Coll::allgather) return recv;
+  return recv + problem_.agreed.bytes() * static_cast<uint64_t>(context_.group->rank());
+}
+
+Poll NodeCall::take_inline() {
   const Agreed& agreed = problem_.agreed;
   const shm::NodeGroup& group = *context_.group;
   const int n = group.nranks();
+  phase_ = Phase::done;
+  if (agreed.coll == Coll::allgather) {
+    auto* recv = static_cast<std::byte*>(problem_.local.recv);
+    for (int r = 0; r < n; ++r, recv += agreed.bytes())
+      std::memcpy(recv, group.header(r).payload, agreed.bytes());
+    return Poll::done();
+  }
   std::array<const void*, shm::max_members> parts;
   for (int r = 0; r < n; ++r) parts[static_cast<size_t>(r)] = group.header(r).payload;
   shm::find_reducer(agreed.op, agreed.dtype)
       ->many(problem_.local.recv, parts.data(), n, agreed.count);
-  phase_ = Phase::done;
   return Poll::done();
 }
 
@@ -269,8 +301,7 @@ Poll NodeCall::begin_rounds() {
   // A rank whose payload lay in its header, or whose managed memory waited for the summary, has not
   // prepared or laid out yet; the rounds do that first.
   if (!laid_out_)
-    context_.rounds->prepare(problem_.agreed, problem_.local, access(),
-                             context_.oneshot_limit_bytes);
+    context_.rounds(problem_.agreed.coll).prepare(problem_.agreed, problem_.local, access());
   phase_ = Phase::rounds;
   return poll();
 }
@@ -289,7 +320,7 @@ const char* NodeCall::phase() const {
     case Phase::kernel:
       return "kernel";
     case Phase::rounds:
-      return context_.rounds->phase();
+      return context_.rounds(problem_.agreed.coll).phase();
     case Phase::done:
       return "done";
   }
@@ -299,7 +330,7 @@ const char* NodeCall::phase() const {
 std::string NodeCall::waiting_for() const {
   int missing = -1;
   if (phase_ == Phase::gate) missing = context_.group->missing();
-  if (phase_ == Phase::rounds) missing = context_.rounds->missing();
+  if (phase_ == Phase::rounds) missing = context_.rounds(problem_.agreed.coll).missing();
   if (missing < 0) return "the device";
   std::string names = context_.members[static_cast<size_t>(missing)];
   // At the gate it costs nothing to name all.

@@ -1,10 +1,10 @@
-// NodeCall: one collective call on a communicator that lies on one node: the gate, then the path that
-// what all ranks announced leads to.
+// NodeCall: one collective call on a communicator that lies on one node: the gate, then the path
+// that what all ranks announced leads to.
 //
-// Class H (no member can see a device): the buffers are host memory and are not looked at. Class N: each
-// rank announces the kind of its buffers; the kinds of all, equal for all once the gate is closed,
-// choose the GPU's kernels (all on the group's devices), else the rounds over shared memory, in which
-// a rank with device buffers copies to and from its lanes.
+// Class H (no member can see a device): the buffers are host memory and are not looked at. Class N:
+// each rank announces the kind of its buffers; the kinds of all, equal for all once the gate is
+// closed, choose the GPU's kernels (all on the group's devices), else the rounds over shared
+// memory, in which a rank with device buffers copies to and from its lanes.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,13 @@
 #include "core/problem.hpp"
 #include "engine/operation.hpp"
 #include "gpu/device.hpp"
-#include "shm/node.hpp"
+#include "shm/node_allreduce.hpp"
+#include "shm/node_exchange.hpp"
 
 namespace tutti {
 
-// The GPU end of a node: made at the first call in which all ranks have device buffers, by rounds over
-// the board: blobs, then verdicts. All-or-nothing, and kept for the life of the communicator.
+// The GPU end of a node: made at the first call in which all ranks have device buffers, by rounds
+// over the board: blobs, then verdicts. All-or-nothing, and kept for the life of the communicator.
 class DeviceGroup {
  public:
   enum class State : uint8_t { untried, blobs, verdicts, ready, failed };
@@ -56,11 +57,16 @@ class DeviceGroup {
 // What calls of one communicator share.
 struct NodeContext {
   shm::NodeGroup* group = nullptr;
-  shm::NodeAllreduce* rounds = nullptr;
-  DeviceGroup* device = nullptr;    // nullptr in class H
+  shm::NodeAllreduce* allreduce = nullptr;
+  shm::NodeExchange* exchange = nullptr;
+  DeviceGroup* device = nullptr;  // nullptr in class H
   Process* process = nullptr;
-  size_t oneshot_limit_bytes = 0;
   std::vector<std::string> members;  // "rank 3 (host b, pid 17)"
+
+  shm::Rounds& rounds(Coll coll) const {
+    if (coll == Coll::allreduce) return *allreduce;
+    return *exchange;
+  }
 };
 
 class NodeCall final : public Operation {
@@ -84,7 +90,10 @@ class NodeCall final : public Operation {
   void look_at_buffers();
   shm::Access access();
   Poll after_gate();
-  Poll reduce_inline();
+  Poll take_inline();
+  bool fits_inline() const;
+  const std::byte* own_input() const;
+  bool empty() const;
   Poll begin_kernel();
   Poll begin_rounds();
 

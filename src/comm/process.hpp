@@ -1,5 +1,5 @@
-// Process: what all communicators of this process share: its segment, its view of the machine, the GPU
-// module. Made when the first communicator needs it.
+// Process: what all communicators of this process share: its segment, its view of the machine, the
+// GPU module. Made when the first communicator needs it.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class Process {
   // The slots of this process, made at the first call; no_memory when the kernel refuses.
   Result<shm::SlotPool*> slots();
   // Whether a buffer of this process could be device memory, now or later in its life: an NVIDIA
-  // device file is visible, or the settings name a module. Decides the class of communicators, so it
-  // must not depend on what the program has loaded so far.
+  // device file is visible, or the settings name a module. Decides the class of communicators, so
+  // it must not depend on what the program has loaded so far.
   bool device_possible() const { return device_possible_; }
   // The GPU module if the program's driver is live, else nullptr. Costs a few ns.
   const gpu::Module* live_module() const;

@@ -1,5 +1,6 @@
-// Set-up of a communicator on one node: records exchanged by one allgather of the base, peers' segments
-// mapped, and everybody's verdict seen by everybody, so that all use tutti's paths or none does.
+// Set-up of a communicator on one node: records exchanged by one allgather of the base, peers'
+// segments mapped, and everybody's verdict seen by everybody, so that all use tutti's paths or none
+// does.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 #include "comm/communicator.hpp"
 #include "comm/process.hpp"
 #include "engine/operation.hpp"
-#include "shm/node.hpp"
+#include "shm/node_group.hpp"
 
 namespace tutti {
 
@@ -23,7 +24,7 @@ struct SetupRecord {
   shm::SegmentName segment;
   uint64_t slot_offset = 0;
   shm::LaneRange lane;
-  uint32_t status = 0;           // Code of what this rank had to reserve
+  uint32_t status = 0;  // Code of what this rank had to reserve
   uint32_t device_possible = 0;
   char host[40] = {};
   uint64_t check = 0;

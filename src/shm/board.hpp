@@ -4,14 +4,14 @@
 // writes only there; peers read. A slot holds
 //   header[2]  this rank's announcement of call number s, in line s % 2: the gate, the mismatch
 //              detector, the agreement on memory kinds, and for tiny payloads the transport;
-//   in         how many rounds' input this rank has laid out (see Round in node.hpp);
+//   in         how many rounds' input this rank has laid out (see node_group.hpp);
 //   reduced    how many rounds' slices this rank has reduced;
 //   lanes      where the bytes lie.
-// Two headers are enough: a rank that posts call s + 2 has seen every peer's s + 1, so every peer has
-// finished reading s. The same holds for the two halves of a lane.
+// Two headers are enough: a rank that posts call s + 2 has seen every peer's s + 1, so every peer
+// has finished reading s. The same holds for the two halves of a lane.
 //
-// Slots are recycled by the owner once every member has released them (Comm_free is local, and a slow
-// peer may still be reading).
+// Slots are recycled by the owner once every member has released them (Comm_free is local, and a
+// slow peer may still be reading).
 #pragma once
 
 #include <atomic>
@@ -41,10 +41,10 @@ struct alignas(line_bytes) Header {
   std::atomic<uint64_t> sequence;  // written last
   uint64_t signature;              // hash of what all ranks must agree on
   Reach reach;
-  uint8_t inline_length;           // bytes of payload here; 0: none
-  uint8_t laid_out;                // the first round is in the lane already
-  uint8_t error;                   // Code; non-zero ends the call on all ranks
-  uint32_t detail;                 // (coll, op, dtype) for a mismatch message
+  uint8_t inline_length;  // bytes of payload here; 0: none
+  uint8_t laid_out;       // the first round is in the lane already
+  uint8_t error;          // Code; non-zero ends the call on all ranks
+  uint32_t detail;        // (coll, op, dtype) for a mismatch message
   std::byte payload[inline_bytes];
 };
 static_assert(sizeof(Header) == line_bytes);
@@ -94,7 +94,7 @@ class SlotPool {
   SlotPool(std::shared_ptr<Segment> segment, size_t lane_bytes);
   Slot* slot(uint32_t index) const;
   struct Use {
-    uint32_t members = 0;    // 0: free
+    uint32_t members = 0;  // 0: free
     bool given_back = false;
     int32_t lane = -1;
   };

@@ -1,9 +1,9 @@
 // Segment: one process's memory that the processes of its node can map.
 //
 // Each process makes one, without a name in any file system: peers open it through
-// /proc/<pid>/fd/<fd>, and a nonce in its first bytes proves that it is the one that was announced (a
-// pid means something else in another pid namespace). So a node is the ranks that proved they map one
-// segment, whatever their host names say, and nothing stays behind when a process dies.
+// /proc/<pid>/fd/<fd>, and a nonce in its first bytes proves that it is the one that was announced
+// (a pid means something else in another pid namespace). So a node is the ranks that proved they
+// map one segment, whatever their host names say, and nothing stays behind when a process dies.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,9 @@ class Segment {
  public:
   // Makes this process's own. no_memory when the kernel refuses; bytes is rounded up to pages.
   static Result<std::shared_ptr<Segment>> create(size_t bytes);
-  // Maps a peer's, or returns the mapping that this process already has. peer_lost when it cannot be
-  // opened or is not the announced one; nothing is logged: the caller knows whether that matters.
+  // Maps a peer's, or returns the mapping that this process already has. peer_lost when it cannot
+  // be opened or is not the announced one; nothing is logged: the caller knows whether that
+  // matters.
   static Result<std::shared_ptr<Segment>> map(const SegmentName& name);
 
   ~Segment();
@@ -49,8 +50,8 @@ class Segment {
   bool own_;
 };
 
-// Makes pages resident and, where the kernel agrees, huge: the first touch of a page costs more than
-// a small collective.
+// Makes pages resident and, where the kernel agrees, huge: the first touch of a page costs more
+// than a small collective.
 void pretouch(void* memory, size_t bytes);
 
 }  // namespace tutti::shm

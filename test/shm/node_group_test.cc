@@ -1,0 +1,40 @@
+#include "shm/node_group.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/log.hpp"
+#include "node_fixture.hpp"
+
+namespace tutti::shm {
+namespace {
+
+TEST(NodeGroup, NamesWhoDisagreesAndFailsOnAllRanks) {
+  const log::Level before = log::threshold.exchange(log::Level::off);
+  constexpr int nranks = 3;
+  Node node(nranks, 0);
+  on_all_ranks(nranks, [&](int rank) {
+    NodeGroup& group = node.group(rank);
+    Announcement announcement;
+    announcement.signature = rank == 1 ? 2 : 1;
+    announcement.count = rank == 1 ? 5 : 4;
+    group.announce(announcement);
+    EXPECT_EQ(until_finished([&] { return group.gate(); }), Status(Code::mismatch));
+    // No later call begins on a group that has lost its step.
+    announcement.signature = 9;
+    group.announce(announcement);
+    EXPECT_FALSE(until_finished([&] { return group.gate(); }).ok());
+  });
+  log::threshold.store(before);
+}
+
+TEST(NodeGroup, AbortEndsAWaitingGate) {
+  Node node(2, 0);
+  node.group(0).announce(Announcement{});
+  EXPECT_FALSE(node.group(0).gate().finished());
+  EXPECT_EQ(node.group(0).missing(), 1);
+  node.group(1).abort(Code::timeout);
+  EXPECT_EQ(until_finished([&] { return node.group(0).gate(); }), Status(Code::timeout));
+}
+
+}  // namespace
+}  // namespace tutti::shm
