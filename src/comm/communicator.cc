@@ -184,6 +184,7 @@ void NodeCommunicator::conclude_setup() {
       const SetupRecord& record = setup_->record(r);
       context_.members.push_back(
           text("rank {} (host {}, pid {})", r, record.host, record.segment.pid));
+      context_.processes.emplace_back(record.segment.pid);
     }
     verdict_ = any_device_possible_ ? "one node, devices possible: shared memory and kernels"
                                     : "one node, host memory: shared memory";

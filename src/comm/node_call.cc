@@ -311,6 +311,21 @@ void NodeCall::abort(Status why) {
   if (phase_ == Phase::kernel) context_.device->module()->abort(context_.device->group());
 }
 
+// The first rank that this call waits for, -1 where it waits for none or for all alike.
+int NodeCall::missing() const {
+  if (phase_ == Phase::gate) return context_.group->missing();
+  if (phase_ == Phase::rounds) return context_.rounds(problem_.agreed.coll).missing();
+  return -1;
+}
+
+Status NodeCall::check_peers() {
+  const int first = missing();
+  for (int r = 0; r < context_.group->nranks(); ++r)
+    if ((first < 0 || r == first) && !context_.processes[static_cast<size_t>(r)].alive())
+      return Code::peer_lost;
+  return {};
+}
+
 const char* NodeCall::phase() const {
   switch (phase_) {
     case Phase::gate:
@@ -328,13 +343,11 @@ const char* NodeCall::phase() const {
 }
 
 std::string NodeCall::waiting_for() const {
-  int missing = -1;
-  if (phase_ == Phase::gate) missing = context_.group->missing();
-  if (phase_ == Phase::rounds) missing = context_.rounds(problem_.agreed.coll).missing();
-  if (missing < 0) return "the device";
-  std::string names = context_.members[static_cast<size_t>(missing)];
+  const int first = missing();
+  if (first < 0) return "the device";
+  std::string names = context_.members[static_cast<size_t>(first)];
   // At the gate it costs nothing to name all.
-  for (int r = missing + 1; phase_ == Phase::gate && r < context_.group->nranks(); ++r) {
+  for (int r = first + 1; phase_ == Phase::gate && r < context_.group->nranks(); ++r) {
     const shm::NodeGroup& group = *context_.group;
     if (group.header(r).sequence.load(std::memory_order_relaxed) < group.sequence())
       names += ", " + context_.members[static_cast<size_t>(r)];

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/peer_process.hpp"
 #include "comm/process.hpp"
 #include "core/problem.hpp"
 #include "engine/operation.hpp"
@@ -62,6 +63,7 @@ struct NodeContext {
   DeviceGroup* device = nullptr;  // nullptr in class H
   Process* process = nullptr;
   std::vector<std::string> members;  // "rank 3 (host b, pid 17)"
+  std::vector<PeerProcess> processes;
 
   shm::Rounds& rounds(Coll coll) const {
     if (coll == Coll::allreduce) return *allreduce;
@@ -76,6 +78,7 @@ class NodeCall final : public Operation {
   Status start() override;
   Poll poll() override;
   void abort(Status why) override;
+  Status check_peers() override;
   const char* phase() const override;
   std::string waiting_for() const override;
 
@@ -94,6 +97,7 @@ class NodeCall final : public Operation {
   bool fits_inline() const;
   const std::byte* own_input() const;
   bool empty() const;
+  int missing() const;
   Poll begin_kernel();
   Poll begin_rounds();
 

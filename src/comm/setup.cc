@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/log.hpp"
+#include "comm/peer_process.hpp"
 
 namespace tutti {
 
@@ -205,6 +206,16 @@ void Setup::release() {
       (*pool)->give_back(*grant_, static_cast<uint32_t>(base_.nranks));
   grant_.reset();
   members_.clear();
+}
+
+Status Setup::check_peers() {
+  if (phase_ != Phase::agree) return {};
+  for (int r = 0; r < base_.nranks; ++r) {
+    const shm::Member& member = members_[static_cast<size_t>(r)];
+    if (member.slot == nullptr || member.slot->ready.load(std::memory_order_relaxed) != 0) continue;
+    if (!PeerProcess(records_[static_cast<size_t>(r)].segment.pid).alive()) return Code::peer_lost;
+  }
+  return {};
 }
 
 const char* Setup::phase() const {

@@ -39,6 +39,7 @@ class Setup final : public Operation {
   Status start() override;
   Poll poll() override;
   void abort(Status why) override;
+  Status check_peers() override;
   const char* phase() const override;
   std::string waiting_for() const override;
 

@@ -13,6 +13,9 @@ namespace {
 // Polls before the first idle turn: about 0.3 us, the time within which a peer that is already
 // there answers. Driving the base earlier would cost every small call its 5 to 32 ns a turn.
 constexpr uint32_t spins_before_idle = 64;
+// How often a long call asks whether the peers it waits for still live.
+constexpr uint64_t peer_look_ns = 100'000'000;
+
 // Idle turns between looks at the clock.
 constexpr uint32_t turns_between_looks = 1024;
 
@@ -53,7 +56,17 @@ void Engine::watch(Operation& operation, CallRecord& record) {
   const uint64_t now = now_ns();
   if (record.entry_ns == 0) {
     record.entry_ns = now;
+    record.next_look_ns = now + peer_look_ns;
     return;
+  }
+  if (now >= record.next_look_ns) {
+    record.next_look_ns = now + peer_look_ns;
+    if (Status status = operation.check_peers(); !status.ok()) {
+      TUTTI_ERROR("engine", "{} number {}: a peer has died in phase {}: {}", name(record.coll),
+                  record.sequence, operation.phase(), operation.waiting_for());
+      operation.abort(status);
+      return;
+    }
   }
   const uint64_t waited_ns = now - record.entry_ns;
   if (hooks_.fail_after_ns != 0 && waited_ns > hooks_.fail_after_ns) {

@@ -16,10 +16,11 @@ namespace tutti {
 // What the watchdog and mismatch messages say of a call; a field of every request.
 struct CallRecord {
   Coll coll = Coll::allreduce;
-  uint64_t sequence = 0;   // number of the call on its communicator, from 1
-  uint64_t signature = 0;  // hash of Agreed: equal on all ranks of a correct program
-  uint64_t entry_ns = 0;   // monotonic clock; 0 until the first slow look
-  bool warned = false;     // the watchdog has named who is missing
+  uint64_t sequence = 0;      // number of the call on its communicator, from 1
+  uint64_t signature = 0;     // hash of Agreed: equal on all ranks of a correct program
+  uint64_t entry_ns = 0;      // monotonic clock; 0 until the first slow look
+  uint64_t next_look_ns = 0;  // at the peers' processes
+  bool warned = false;        // the watchdog has named who is missing
 };
 
 class Operation {
@@ -32,6 +33,8 @@ class Operation {
   // Whether start() or poll() may call the MPI below just now: a helper thread leaves it alone
   // then.
   virtual bool needs_base() const { return false; }
+  // Asked now and then while the call takes long: peer_lost once a rank that it waits for has died.
+  virtual Status check_peers() { return {}; }
   // What it is doing now, for messages; static text.
   virtual const char* phase() const = 0;
   // Ranks of the communicator that have not arrived, for the watchdog: "rank 3 (host b, pid 17)".
