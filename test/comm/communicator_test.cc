@@ -3,98 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstring>
-#include <functional>
-#include <mutex>
+#include <memory>
 #include <numeric>
-#include <random>
-#include <thread>
+#include <string>
 #include <vector>
 
 #include "base/config.hpp"
 #include "base/log.hpp"
+#include "fake_base.hpp"
 
 namespace tutti {
 namespace {
-
-// The base of one communicator: an allgather whose data arrives when ranks make progress.
-class FakeBase {
- public:
-  explicit FakeBase(int nranks) : mine_(static_cast<size_t>(nranks)), all_(mine_.size()) {}
-
-  BaseComm of(int rank) {
-    BaseComm base;
-    auto* handle = new Handle{this, rank};
-    handles_[static_cast<size_t>(rank)].reset(handle);
-    base.handle = handle;
-    base.rank = rank;
-    base.nranks = static_cast<int>(mine_.size());
-    base.name = "fake";
-    base.nodes.assign(mine_.size(), 0);
-    base.allgather_start = [](void* opaque, const void* mine, void* all, size_t bytes,
-                              void** request) {
-      auto* h = static_cast<Handle*>(opaque);
-      std::lock_guard lock(h->base->mutex_);
-      const auto* from = static_cast<const std::byte*>(mine);
-      h->base->mine_[static_cast<size_t>(h->rank)].assign(from, from + bytes);
-      h->base->all_[static_cast<size_t>(h->rank)] = static_cast<std::byte*>(all);
-      *request = h;
-      return Status();
-    };
-    base.allgather_test = [](void* request) {
-      auto* h = static_cast<Handle*>(request);
-      return h->base->deliver(h->rank) ? Poll::done() : Poll::busy();
-    };
-    return base;
-  }
-
-  // What the base's progress on that rank does: hand over what has come.
-  bool deliver(int rank) {
-    std::lock_guard lock(mutex_);
-    std::byte* all = all_[static_cast<size_t>(rank)];
-    if (all == nullptr) return false;
-    bool complete = true;
-    for (size_t r = 0; r < mine_.size(); ++r) {
-      complete &= !mine_[r].empty();
-      if (!mine_[r].empty())
-        std::memcpy(all + r * mine_[r].size(), mine_[r].data(), mine_[r].size());
-    }
-    return complete;
-  }
-
- private:
-  struct Handle {
-    FakeBase* base;
-    int rank;
-  };
-  std::mutex mutex_;
-  std::vector<std::vector<std::byte>> mine_;
-  std::vector<std::byte*> all_;
-  std::array<std::unique_ptr<Handle>, 64> handles_;
-};
-
-// base_progress has no argument: each thread says which bases it drives.
-thread_local std::vector<std::pair<FakeBase*, int>> driven;
-
-EngineHooks hooks() {
-  EngineHooks hooks;
-  hooks.base_progress = [] {
-    for (auto& [base, rank] : driven) base->deliver(rank);
-    std::this_thread::yield();
-  };
-  return hooks;
-}
-
-void on_all_ranks(int nranks, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int r = 0; r < nranks; ++r)
-    threads.emplace_back([&, r] {
-      driven.clear();
-      body(r);
-    });
-  for (auto& thread : threads) thread.join();
-}
 
 Problem sum_of(const std::vector<int64_t>& send, std::vector<int64_t>& recv) {
   Problem problem;
@@ -134,7 +53,7 @@ TEST(Communicator, SetsUpAtTheFirstCallAndReduces) {
   FakeBase base(nranks);
   on_all_ranks(nranks, [&](int rank) {
     driven = {{&base, rank}};
-    Engine engine(hooks());
+    Engine engine(fake_hooks());
     auto comm = Communicator::open(base.of(rank), engine, config);
     ASSERT_TRUE(comm->settle().ok());
     for (size_t count : {size_t{0}, size_t{1}, size_t{5}, size_t{6}, size_t{700}, size_t{99999}}) {
@@ -155,7 +74,7 @@ TEST(Communicator, NonblockingFirstCallsQueueBehindSetupInOppositeOrder) {
   FakeBase b(nranks);
   on_all_ranks(nranks, [&](int rank) {
     driven = {{&a, rank}, {&b, rank}};
-    Engine engine(hooks());
+    Engine engine(fake_hooks());
     FakeBase* order[2] = {rank == 0 ? &a : &b, rank == 0 ? &b : &a};
     std::unique_ptr<Communicator> comms[2];
     std::vector<int64_t> send[2];
@@ -181,7 +100,7 @@ TEST(Communicator, BlockingCallsStayBehindPendingOnes) {
   FakeBase base(nranks);
   on_all_ranks(nranks, [&](int rank) {
     driven = {{&base, rank}};
-    Engine engine(hooks());
+    Engine engine(fake_hooks());
     auto comm = Communicator::open(base.of(rank), engine, config);
     constexpr int pending = 5;
     std::vector<int64_t> send[pending];
@@ -207,7 +126,7 @@ TEST(Communicator, BlockingCallsStayBehindPendingOnes) {
 
 TEST(Communicator, SeveralNodesAreSettledAtOnceAndGoBelow) {
   FakeBase base(2);
-  Engine engine(hooks());
+  Engine engine(fake_hooks());
   BaseComm spread = base.of(0);
   spread.nodes = {0, 1};
   auto comm = Communicator::open(spread, engine, config);
@@ -222,7 +141,7 @@ TEST(Communicator, OneRanksOtherSettingsSendAllBelowAndQueuedCallsInOrder) {
   FakeBase base(nranks);
   on_all_ranks(nranks, [&](int rank) {
     driven = {{&base, rank}};
-    Engine engine(hooks());
+    Engine engine(fake_hooks());
     Config own;
     if (rank == 1) own.gpu_ctas = 7;
     auto comm = Communicator::open(base.of(rank), engine, own);
@@ -255,7 +174,7 @@ TEST(Communicator, ManyInTurnLeakNoSlot) {
   std::vector<std::unique_ptr<FakeBase>> bases;
   for (int i = 0; i < turns; ++i) bases.push_back(std::make_unique<FakeBase>(nranks));
   on_all_ranks(nranks, [&](int rank) {
-    Engine engine(hooks());
+    Engine engine(fake_hooks());
     for (int i = 0; i < turns; ++i) {
       FakeBase& base = *bases[static_cast<size_t>(i)];
       driven = {{&base, rank}};

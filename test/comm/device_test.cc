@@ -1,0 +1,300 @@
+// Ring emu: calls of a communicator on emulated device memory, kinds drawn for every rank on its
+// own. An emulated device address faults when the CPU touches it, so a path that forgets the kind
+// dies.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/config.hpp"
+#include "base/log.hpp"
+#include "comm/communicator.hpp"
+#include "fake_base.hpp"
+#include "gpu/emu.hpp"
+#include "gpu/module.hpp"
+
+namespace tutti {
+namespace {
+
+using gpu::Kind;
+
+constexpr int32_t poison = 0x5c5c5c5c;
+constexpr size_t canaries = 16;
+
+Config emulated() {
+  Config config;
+  config.gpu_module = "emu";
+  return config;
+}
+const Config config = emulated();
+
+// The entries for tests of the module that this process uses.
+struct Emu {
+  decltype(&tutti_emu_alloc) alloc;
+  decltype(&tutti_emu_free) free;
+  decltype(&tutti_emu_copy) copy;
+  decltype(&tutti_emu_set) set;
+
+  static const Emu& get() {
+    static const Emu emu = [] {
+      Dl_info where{};
+      dladdr(reinterpret_cast<void*>(gpu::module().query), &where);
+      void* handle = dlopen(where.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+      Emu found{};
+      found.alloc = reinterpret_cast<decltype(found.alloc)>(dlsym(handle, "tutti_emu_alloc"));
+      found.free = reinterpret_cast<decltype(found.free)>(dlsym(handle, "tutti_emu_free"));
+      found.copy = reinterpret_cast<decltype(found.copy)>(dlsym(handle, "tutti_emu_copy"));
+      found.set = reinterpret_cast<decltype(found.set)>(dlsym(handle, "tutti_emu_set"));
+      return found;
+    }();
+    return emu;
+  }
+};
+
+// Elements of one kind of memory, with canaries behind them.
+class Buffer {
+ public:
+  Buffer(Kind kind, size_t count) : kind_(kind), count_(count) {
+    const size_t bytes = (count + canaries) * sizeof(int32_t);
+    if (kind == Kind::host)
+      memory_ = static_cast<int32_t*>(malloc(bytes));
+    else
+      memory_ = static_cast<int32_t*>(Emu::get().alloc(static_cast<int>(kind), 0, bytes));
+    write(std::vector<int32_t>(count, poison));
+    const std::vector<int32_t> guard(canaries, ~poison);
+    put(memory_ + count, guard.data(), canaries);
+  }
+  ~Buffer() {
+    if (kind_ == Kind::host)
+      free(memory_);
+    else
+      Emu::get().free(memory_);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  int32_t* data() const { return memory_; }
+  void write(const std::vector<int32_t>& values) { put(memory_, values.data(), values.size()); }
+  std::vector<int32_t> read() const {
+    std::vector<int32_t> values(count_ + canaries);
+    if (kind_ == Kind::host)
+      memcpy(values.data(), memory_, values.size() * sizeof(int32_t));
+    else
+      Emu::get().copy(values.data(), memory_, values.size() * sizeof(int32_t));
+    for (size_t i = count_; i < values.size(); ++i) EXPECT_EQ(values[i], ~poison) << "canary";
+    values.resize(count_);
+    return values;
+  }
+
+ private:
+  void put(int32_t* to, const int32_t* from, size_t count) {
+    if (kind_ == Kind::host)
+      memcpy(to, from, count * sizeof(int32_t));
+    else
+      Emu::get().copy(to, from, count * sizeof(int32_t));
+  }
+  Kind kind_;
+  size_t count_;
+  int32_t* memory_;
+};
+
+struct Case {
+  Coll coll = Coll::allreduce;
+  Op op = Op::sum;
+  uint64_t count = 0;
+  bool in_place = false;
+  uint32_t salt = 0;
+};
+
+int32_t value(const Case& test, int rank, uint64_t i) {
+  uint32_t x = test.salt * 7919u + static_cast<uint32_t>(rank) * 104729u + static_cast<uint32_t>(i);
+  x = (x ^ x >> 15) * 0x9e3779b9u;
+  return static_cast<int32_t>(x >> 16);
+}
+
+uint64_t input_count(const Case& test, int nranks) {
+  const bool blocks = test.coll == Coll::alltoall || test.coll == Coll::reduce_scatter_block;
+  return test.count * (blocks ? static_cast<uint64_t>(nranks) : 1);
+}
+
+uint64_t output_count(const Case& test, int nranks) {
+  const bool blocks = test.coll == Coll::alltoall || test.coll == Coll::allgather;
+  return test.count * (blocks ? static_cast<uint64_t>(nranks) : 1);
+}
+
+int32_t reduced(const Case& test, int nranks, uint64_t i) {
+  int32_t result = value(test, 0, i);
+  for (int r = 1; r < nranks; ++r) {
+    const int32_t x = value(test, r, i);
+    result = test.op == Op::sum   ? result + x
+             : test.op == Op::min ? std::min(result, x)
+                                  : std::max(result, x);
+  }
+  return result;
+}
+
+int32_t expected(const Case& test, int me, int nranks, uint64_t i) {
+  const auto rank = static_cast<uint64_t>(me);
+  switch (test.coll) {
+    case Coll::allgather:
+      return value(test, static_cast<int>(i / test.count), i % test.count);
+    case Coll::alltoall:
+      return value(test, static_cast<int>(i / test.count), rank * test.count + i % test.count);
+    case Coll::reduce_scatter_block:
+      return reduced(test, nranks, rank * test.count + i);
+    default:
+      return reduced(test, nranks, i);
+  }
+}
+
+void run_case(Communicator& comm, int me, int n, const Case& test, Kind send_kind, Kind recv_kind) {
+  const uint64_t in = input_count(test, n);
+  const uint64_t out = output_count(test, n);
+  Buffer send(send_kind, in);
+  Buffer recv(recv_kind, std::max(in, out));
+  std::vector<int32_t> input(in);
+  for (uint64_t i = 0; i < in; ++i) input[i] = value(test, me, i);
+  if (!test.in_place) {
+    send.write(input);
+  } else if (test.coll == Coll::allgather) {
+    std::vector<int32_t> whole(out, poison);
+    std::copy(input.begin(), input.end(), whole.begin() + static_cast<long>(in) * me);
+    recv.write(whole);
+  } else {
+    recv.write(input);
+  }
+  Problem problem;
+  problem.agreed.coll = test.coll;
+  problem.agreed.op = test.op;
+  problem.agreed.dtype = Dtype::i32;
+  problem.agreed.count = test.count;
+  problem.local.send = test.in_place ? recv.data() : send.data();
+  problem.local.recv = recv.data();
+  problem.local.in_place = test.in_place;
+  ASSERT_EQ(comm.choose(problem.agreed), Path::native);
+  ASSERT_TRUE(comm.run(problem).ok());
+  const std::vector<int32_t> got = recv.read();
+  for (uint64_t i = 0; i < out; ++i)
+    ASSERT_EQ(got[i], expected(test, me, n, i))
+        << name(test.coll) << " element " << i << " rank " << me << " of " << n << " count "
+        << test.count << " salt " << test.salt;
+}
+
+constexpr Coll colls[] = {Coll::allreduce, Coll::allgather, Coll::alltoall,
+                          Coll::reduce_scatter_block};
+constexpr Op ops[] = {Op::sum, Op::min, Op::max};
+
+// uniform: all ranks have device memory, so kernels do the work where they can.
+void sweep(int nranks, int cases, bool uniform) {
+  FakeBase base(nranks);
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  on_all_ranks(nranks, [&](int rank) {
+    driven = {{&base, rank}};
+    Engine engine(fake_hooks());
+    auto comm = Communicator::open(base.of(rank), engine, config);
+    ASSERT_TRUE(comm->settle().ok());
+    std::mt19937 draw(seed);
+    std::mt19937 own(seed + 1 + static_cast<unsigned>(rank));
+    for (int i = 0; i < cases; ++i) {
+      Case test;
+      test.salt = static_cast<uint32_t>(i);
+      test.coll = colls[draw() % std::size(colls)];
+      test.op = ops[draw() % std::size(ops)];
+      const uint64_t most[] = {4, 11, 2000, 40000};
+      test.count = draw() % most[draw() % 4];
+      test.in_place = draw() % 2 == 0;
+      const Kind kinds[] = {Kind::host, Kind::managed, Kind::device, Kind::pinned, Kind::device};
+      Kind send_kind = uniform ? Kind::device : kinds[own() % 5];
+      Kind recv_kind = uniform ? Kind::device : kinds[own() % 5];
+      run_case(*comm, rank, nranks, test, send_kind, recv_kind);
+      if (testing::Test::HasFatalFailure()) std::abort();  // peers would wait for ever
+    }
+    comm->close();
+  });
+}
+
+TEST(DeviceCalls, AllRanksOnTheDevice) {
+  for (int nranks : {2, 3, 4}) sweep(nranks, 40, true);
+}
+
+TEST(DeviceCalls, AnyMixtureOfKinds) {
+  for (int nranks : {2, 3, 5}) sweep(nranks, 60, false);
+}
+
+TEST(DeviceCalls, PendingOnTwoCommunicatorsInOppositeOrder) {
+  constexpr int nranks = 2;
+  FakeBase a(nranks);
+  FakeBase b(nranks);
+  on_all_ranks(nranks, [&](int rank) {
+    driven = {{&a, rank}, {&b, rank}};
+    Engine engine(fake_hooks());
+    std::unique_ptr<Communicator> comms[2] = {Communicator::open(a.of(rank), engine, config),
+                                              Communicator::open(b.of(rank), engine, config)};
+    for (auto& comm : comms) ASSERT_TRUE(comm->settle().ok());
+    for (int turn = 0; turn < 20; ++turn) {
+      constexpr size_t count = 5000;
+      Request requests[2];
+      std::unique_ptr<Buffer> buffers[2];
+      for (int k = 0; k < 2; ++k) {
+        const int which = rank == 0 ? k : 1 - k;
+        buffers[which] = std::make_unique<Buffer>(Kind::device, count);
+        buffers[which]->write(std::vector<int32_t>(count, turn + 10 * which + rank));
+        Problem problem;
+        problem.agreed.dtype = Dtype::i32;
+        problem.agreed.count = count;
+        problem.local.send = buffers[which]->data();
+        problem.local.recv = buffers[which]->data();
+        problem.local.in_place = true;
+        ASSERT_TRUE(comms[which]->start(problem, {}, requests[which]).ok());
+      }
+      for (int which : {1, 0}) ASSERT_TRUE(engine.wait(requests[which]).ok());
+      for (int which : {0, 1})
+        EXPECT_EQ(buffers[which]->read(), std::vector<int32_t>(count, 2 * (turn + 10 * which) + 1));
+    }
+    for (auto& comm : comms) comm->close();
+  });
+}
+
+TEST(DeviceCalls, ARefusedLaneSendsAllRanksThroughSharedMemory) {
+  const log::Level before = log::threshold.exchange(log::Level::off);
+  const uint64_t warnings = log::count(log::Level::warn);
+  ASSERT_EQ(Emu::get().set("small_lanes", 0), 0);
+  // More communicators than there are lanes: the later ones have no kernels, and are right.
+  constexpr int nranks = 2;
+  constexpr int ncomms = 7;
+  std::vector<std::unique_ptr<FakeBase>> bases;
+  for (int i = 0; i < ncomms; ++i) bases.push_back(std::make_unique<FakeBase>(nranks));
+  on_all_ranks(nranks, [&](int rank) {
+    Engine engine(fake_hooks());
+    std::vector<std::unique_ptr<Communicator>> comms;
+    for (auto& base : bases) {
+      driven = {{base.get(), rank}};
+      comms.push_back(Communicator::open(base->of(rank), engine, config));
+      ASSERT_TRUE(comms.back()->settle().ok());
+      Case test;
+      test.count = 3000;
+      run_case(*comms.back(), rank, nranks, test, Kind::device, Kind::device);
+    }
+    for (auto& comm : comms) comm->close();
+  });
+  log::threshold.store(before);
+  EXPECT_EQ(log::count(log::Level::warn), warnings) << "nothing is logged below the threshold";
+}
+
+}  // namespace
+}  // namespace tutti
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (!tutti::gpu::choose("emu").ok()) return 1;
+  return RUN_ALL_TESTS();
+}
