@@ -91,6 +91,11 @@ void DeviceGroup::settle() {
   state_ = State::failed;
   if (group_ != nullptr) module_->close(group_);
   group_ = nullptr;
+  if (config_.require.p2p) {
+    TUTTI_ERROR("comm", "{}: TUTTI_REQUIRE names p2p, but the GPUs cannot be joined: {}",
+                comm_name_, own_.text());
+    return;
+  }
   if (node_.rank() == 0)
     TUTTI_WARN("comm", "{}: device buffers go through shared memory, not NVLink: {}", comm_name_,
                own_.text());
@@ -115,6 +120,7 @@ Poll DeviceGroup::connect(const gpu::Module* module, int device) {
     if (!collect()) return Poll::busy();
     settle();
   }
+  if (state_ == State::failed && config_.require.p2p) return Poll::failed(own_);
   return Poll::done();
 }
 
@@ -196,7 +202,7 @@ Poll NodeCall::poll() {
     }
     case Phase::connect: {
       Poll connected = context_.device->connect(context_.process->live_module(), device_);
-      if (!connected.finished()) return connected;
+      if (!connected.finished() || !connected.status().ok()) return connected;
       return context_.device->state() == DeviceGroup::State::ready ? begin_kernel()
                                                                    : begin_rounds();
     }
@@ -231,6 +237,7 @@ Poll NodeCall::after_gate() {
       case DeviceGroup::State::ready:
         return begin_kernel();
       case DeviceGroup::State::failed:
+        if (context_.device->required()) return Poll::failed(Code::no_device);
         break;
       default:
         phase_ = Phase::connect;

@@ -32,6 +32,8 @@ class DeviceGroup {
   ~DeviceGroup();
 
   State state() const { return state_; }
+  // TUTTI_REQUIRE=p2p: a call that would fall back is an error, on all ranks alike.
+  bool required() const { return config_.require.p2p; }
   // Goes on with set-up; finished when ready or failed.
   Poll connect(const gpu::Module* module, int device);
   const gpu::Module* module() const { return module_; }

@@ -290,6 +290,31 @@ TEST(DeviceCalls, ARefusedLaneSendsAllRanksThroughSharedMemory) {
   EXPECT_EQ(log::count(log::Level::warn), warnings) << "nothing is logged below the threshold";
 }
 
+TEST(DeviceCalls, RequiredPeerAccessTurnsTheFallbackIntoAnErrorOnAllRanks) {
+  const log::Level before = log::threshold.exchange(log::Level::off);
+  constexpr int nranks = 2;
+  FakeBase base(nranks);
+  Config strict = emulated();
+  strict.gpu_no_peer = true;
+  strict.require.p2p = true;
+  on_all_ranks(nranks, [&](int rank) {
+    driven = {{&base, rank}};
+    Engine engine(fake_hooks());
+    auto comm = Communicator::open(base.of(rank), engine, strict);
+    ASSERT_TRUE(comm->settle().ok());
+    Buffer buffer(Kind::device, 100);
+    Problem problem;
+    problem.agreed.dtype = Dtype::i32;
+    problem.agreed.count = 100;
+    problem.local.send = buffer.data();
+    problem.local.recv = buffer.data();
+    problem.local.in_place = true;
+    for (int i = 0; i < 2; ++i) EXPECT_FALSE(comm->run(problem).ok());
+    comm->close();
+  });
+  log::threshold.store(before);
+}
+
 }  // namespace
 }  // namespace tutti
 
