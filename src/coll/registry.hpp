@@ -19,13 +19,15 @@ namespace tutti {
 
 // A parameter of an algorithm, set in a rule ("ring,chunk=1m").
 struct Param {
-  enum class Unit : uint8_t { number, bytes };
+  enum class Unit : uint8_t { number, bytes, choice };
   const char* name;
   Unit unit;
   uint64_t standard;
   uint64_t least;
   uint64_t most;
   const char* doc;
+  // Of a choice: names of values 0, 1, ..., set off by '|'.
+  const char* choices = "";
 };
 
 // Values in the order of Algorithm::parameters.

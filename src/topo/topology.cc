@@ -22,7 +22,7 @@ PciDistance distance(const Slot& a, const Slot& b) {
 
 int Topology::nvlink_of(int rank) const {
   const int gpu = gpu_of(rank);
-  if (gpu < 0) return -1;
+  if (gpu < 0 || index(node_of(rank)) >= nodes.size()) return -1;
   return nodes[index(node_of(rank))].gpus[index(gpu)].nvlink;
 }
 

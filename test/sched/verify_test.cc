@@ -396,9 +396,11 @@ TEST_P(Verify, CatchesThePlantedFault) {
         for (bool commutative : {true, false}) {
           if (!commutative && !reduces(coll)) continue;
           Call call(coll, nranks, 2 * static_cast<uint64_t>(nranks) + 1, commutative, ++draw);
-          Topology topology;
-          topology.nranks = nranks;
+          // Two ranks a node for what needs levels.
+          Topology topology = Topology::flat(nranks);
           const Params params = algorithm->standard_params();
+          if (!algorithm->applies(call.agreed(), topology, params))
+            for (int r = 0; r < nranks; ++r) topology.ranks.push_back({r / 2, -1});
           if (!algorithm->applies(call.agreed(), topology, params)) continue;
           Mutant mutant(call, schedules(*algorithm, call, topology, params), ++draw);
           if (!fault.plant(mutant)) continue;

@@ -1,0 +1,49 @@
+// Hierarchical allreduce: reduce-scatter inside each unit (ranks of a GPU, NVLink domain, node), an
+// allreduce of every slice among its owners side by side, one a rail, allgather inside.
+// Steps: those of the levels; bytes that leave a node: 2n(m-1)/m for m nodes, spread over its NICs.
+// Best for long messages on several nodes; with rails=1 for short ones. Source: as UCC cl/hier
+// "split rail" and NCCL's use of one ring a NIC; the form for uneven units is tutti's.
+#include "coll/hierarchy.hpp"
+
+namespace tutti {
+
+namespace {
+
+constexpr Coll collectives[] = {Coll::allreduce};
+constexpr Param parameters[] = {
+    {"chunk", Param::Unit::bytes, 1 << 20, 1, uint64_t{1} << 40,
+     "Largest piece that goes through the levels at once."},
+    {"inner", Param::Unit::choice, 0, 0, 1, "What works inside a unit.", "messages|groups"},
+    {"top", Param::Unit::choice, 0, 0, 3, "Algorithm between the units.",
+     "recursive_doubling|rabenseifner|ring|double_tree"},
+    {"rails", Param::Unit::number, 0, 0, 64, "Slices side by side; 0: as units and NICs allow."}};
+constexpr const char* tops[] = {"recursive_doubling", "rabenseifner", "ring", "double_tree"};
+
+const Algorithm* top_of(const Params& params) {
+  return find_algorithm(Coll::allreduce, tops[params[2]]);
+}
+
+bool applies(const Agreed& agreed, const Topology& topology, const Params& params) {
+  const bool ordered = agreed.op == Op::user && !agreed.commutative;
+  if (ordered && !runs_of_ranks(topology)) return false;
+  const Algorithm* top = top_of(params);
+  return has_levels(topology) && top->applies(agreed, topology, top->standard_params());
+}
+
+Status generate(const Problem& problem, const Place& place, ScheduleBuilder& builder) {
+  Composer::Setting setting;
+  setting.inner = static_cast<Inner>(place.params[1]);
+  setting.top = top_of(place.params);
+  setting.chunk_bytes = place.params[0];
+  return Composer(problem, place, static_cast<int>(place.params[3]), -1, setting, builder)
+      .allreduce();
+}
+
+}  // namespace
+
+extern const Algorithm allreduce_hierarchical{
+    "hierarchical", "Levels: reduce-scatter in units, allreduce by slices between them, allgather.",
+    collectives,    parameters,
+    applies,        generate};
+
+}  // namespace tutti

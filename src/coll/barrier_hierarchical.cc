@@ -1,0 +1,39 @@
+// Hierarchical barrier: word inside each unit to one rank, a barrier of these, and word back.
+// Steps: those of the levels; m log m messages between m nodes. Best with many ranks a node.
+// Source: common practice, as Open MPI coll/han.
+#include "coll/hierarchy.hpp"
+
+namespace tutti {
+
+namespace {
+
+constexpr Coll collectives[] = {Coll::barrier};
+constexpr Param parameters[] = {
+    {"inner", Param::Unit::choice, 0, 0, 1, "What works inside a unit.", "messages|groups"},
+    {"top", Param::Unit::choice, 0, 0, 1, "Algorithm between the units.", "dissemination|knomial"}};
+constexpr const char* tops[] = {"dissemination", "knomial"};
+
+const Algorithm* top_of(const Params& params) {
+  return find_algorithm(Coll::barrier, tops[params[1]]);
+}
+
+bool applies(const Agreed& agreed, const Topology& topology, const Params& params) {
+  const Algorithm* top = top_of(params);
+  return has_levels(topology) && top->applies(agreed, topology, top->standard_params());
+}
+
+Status generate(const Problem& problem, const Place& place, ScheduleBuilder& builder) {
+  Composer::Setting setting;
+  setting.inner = static_cast<Inner>(place.params[0]);
+  setting.top = top_of(place.params);
+  return Composer(problem, place, 1, -1, setting, builder).barrier();
+}
+
+}  // namespace
+
+extern const Algorithm barrier_hierarchical{
+    "hierarchical", "Levels: word to one rank of every unit, a barrier of these, word back.",
+    collectives,    parameters,
+    applies,        generate};
+
+}  // namespace tutti

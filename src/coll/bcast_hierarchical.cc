@@ -1,0 +1,43 @@
+// Hierarchical broadcast: between one rank of every unit, then inside the units, in chunks.
+// Steps: those of the levels; bytes into a node: n. Best on several nodes.
+// Source: common practice, as Open MPI coll/han.
+#include "coll/hierarchy.hpp"
+
+namespace tutti {
+
+namespace {
+
+constexpr Coll collectives[] = {Coll::bcast};
+constexpr Param parameters[] = {
+    {"chunk", Param::Unit::bytes, 1 << 20, 1, uint64_t{1} << 40,
+     "Largest piece that goes through the levels at once."},
+    {"inner", Param::Unit::choice, 0, 0, 1, "What works inside a unit.", "messages|groups"},
+    {"top", Param::Unit::choice, 0, 0, 2, "Algorithm between the units.",
+     "binomial|chain|scatter_allgather"}};
+constexpr const char* tops[] = {"binomial", "chain", "scatter_allgather"};
+
+const Algorithm* top_of(const Params& params) {
+  return find_algorithm(Coll::bcast, tops[params[2]]);
+}
+
+bool applies(const Agreed& agreed, const Topology& topology, const Params& params) {
+  const Algorithm* top = top_of(params);
+  return has_levels(topology) && top->applies(agreed, topology, top->standard_params());
+}
+
+Status generate(const Problem& problem, const Place& place, ScheduleBuilder& builder) {
+  Composer::Setting setting;
+  setting.inner = static_cast<Inner>(place.params[1]);
+  setting.top = top_of(place.params);
+  setting.chunk_bytes = place.params[0];
+  return Composer(problem, place, 1, problem.agreed.root, setting, builder).bcast();
+}
+
+}  // namespace
+
+extern const Algorithm bcast_hierarchical{
+    "hierarchical", "Levels: broadcast between units, then inside them.",
+    collectives,    parameters,
+    applies,        generate};
+
+}  // namespace tutti

@@ -1,0 +1,213 @@
+// Proves compositions over levels on node shapes: regular, uneven, ranks dealt round, GPUs shared,
+// few NICs, no GPUs, recorded machines, and shapes drawn at random.
+#include "coll/hierarchy.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "call.hpp"
+
+namespace tutti {
+namespace {
+
+struct Shape {
+  std::string name;
+  Topology topology;
+};
+
+std::vector<Shape> described() {
+  std::vector<Shape> shapes;
+  for (const char* words : {"node:2 gpu:2",
+                            "node:2 gpu:4 nic:4",
+                            "node:2 gpu:8 nic:4",
+                            "node:2 gpu:8 nic:8",
+                            "node:3 gpu:4 nic:1",
+                            "node:4 gpu:2 nic:2",
+                            "node:4 gpu:4",
+                            "node:5 gpu:3 nic:2",
+                            "node:8 gpu:2",
+                            "node:3 rank:4",
+                            "node:4 rank:1,2,3,4",
+                            "node:2 rank:8",
+                            "node:7 rank:3",
+                            "rank:6",
+                            "gpu:4",
+                            "gpu:2 rank:6",
+                            "gpu:8 nvlink:4",
+                            "gpu:8 nvlink:2 rank:16",
+                            "node:2 gpu:4 nvlink:2 nic:1",
+                            "node:2 gpu:4 nvlink:8",
+                            "node:3 gpu:2 nvlink:6",
+                            "node:2 gpu:2 rank:6 nic:2",
+                            "node:3 gpu:2,0,4",
+                            "node:3 gpu:4,2,1 nic:2,1,1",
+                            "node:2 gpu:4 order:round",
+                            "node:3 gpu:2 rank:4 order:round",
+                            "node:4 rank:3,1,2,3 order:round",
+                            "node:2 gpu:4 nvlink:2 rank:8 order:round",
+                            "node:2 gpu:3 nic:2 order:round",
+                            "node:16 rank:2",
+                            "node:3 gpu:0,4 rank:5,4",
+                            "node:33 rank:1"}) {
+    Result<Topology> topology = parse_topology(words);
+    EXPECT_TRUE(topology.ok()) << words;
+    shapes.push_back({words, *topology});
+  }
+  return shapes;
+}
+
+std::vector<Shape> recorded() {
+  std::vector<Shape> shapes;
+  for (const auto& entry : std::filesystem::directory_iterator(TEST_SRCDIR "/test/machines")) {
+    if (entry.path().extension() != ".json") continue;
+    std::ifstream file(entry.path());
+    std::stringstream all;
+    all << file.rdbuf();
+    Result<Topology> topology = parse_topology_json(all.str());
+    EXPECT_TRUE(topology.ok()) << entry.path();
+    shapes.push_back({entry.path().stem(), *topology});
+  }
+  return shapes;
+}
+
+// Ranks thrown on nodes with random GPUs, domains and NICs.
+std::vector<Shape> drawn(uint64_t seed, int count) {
+  std::mt19937_64 random(seed);
+  auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
+  std::vector<Shape> shapes;
+  for (int i = 0; i < count; ++i) {
+    Topology t;
+    t.nranks = static_cast<int>(1 + below(20));
+    const size_t nodes = 1 + below(5);
+    int32_t domain = 0;
+    for (size_t n = 0; n < nodes; ++n) {
+      Node node;
+      const size_t gpus = below(5), wide = 1 + below(4);
+      for (size_t g = 0; g < gpus; ++g)
+        node.gpus.push_back({{}, wide > 1 ? domain + static_cast<int32_t>(g / wide) : -1});
+      domain += 8;
+      for (size_t k = below(4); k-- > 0;) node.nics.push_back({{}, text("n{}", k), 100, true});
+      t.nodes.push_back(node);
+    }
+    for (int r = 0; r < t.nranks; ++r) {
+      const size_t n = below(nodes), gpus = t.nodes[n].gpus.size();
+      t.ranks.push_back({static_cast<int32_t>(n), static_cast<int32_t>(below(gpus + 1)) - 1});
+    }
+    shapes.push_back({text("drawn {}", i), t});
+  }
+  return shapes;
+}
+
+const std::vector<Shape>& shapes() {
+  static const std::vector<Shape> all = [] {
+    const uint64_t seed = std::random_device{}();
+    fprintf(stderr, "seed of drawn shapes: %llu\n", static_cast<unsigned long long>(seed));
+    std::vector<Shape> list = described();
+    for (const auto& more : {recorded(), drawn(seed, 40)})
+      list.insert(list.end(), more.begin(), more.end());
+    return list;
+  }();
+  return all;
+}
+
+// Every value of the choices, a few of the numbers.
+std::vector<Params> variants(const Algorithm& algorithm, uint64_t draw) {
+  std::vector<Params> all = {algorithm.standard_params()};
+  for (size_t i = 0; i < algorithm.parameters.size(); ++i) {
+    const Param& param = algorithm.parameters[i];
+    std::vector<Params> next;
+    for (const Params& params : all) {
+      std::vector<uint64_t> values = {param.standard};
+      if (param.unit == Param::Unit::bytes)
+        values = {draw % 2 == 0 ? uint64_t{48} : param.standard};
+      if (param.unit == Param::Unit::number) values = {draw % 3};
+      if (param.unit == Param::Unit::choice) {
+        values.clear();
+        for (uint64_t v = param.least; v <= param.most; ++v) values.push_back(v);
+      }
+      for (uint64_t value : values) {
+        next.push_back(params);
+        next.back().values[i] = value;
+      }
+    }
+    all = next;
+  }
+  return all;
+}
+
+class Hierarchy : public testing::TestWithParam<Coll> {};
+
+TEST_P(Hierarchy, IsProvenOnEveryShape) {
+  const Algorithm* algorithm = find_algorithm(GetParam(), "hierarchical");
+  ASSERT_NE(algorithm, nullptr);
+  uint64_t draw = std::random_device{}(), proven = 0, excluded = 0, flat = 0;
+  std::set<std::string> left_out;
+  SCOPED_TRACE(text("seed {}", draw));
+  for (const Shape& shape : shapes()) {
+    const auto nranks = static_cast<uint64_t>(shape.topology.nranks);
+    if (!has_levels(shape.topology)) ++flat;
+    for (const Params& params : variants(*algorithm, draw))
+      for (uint64_t count : {uint64_t{0}, uint64_t{1}, nranks + 3, uint64_t{101}})
+        for (bool commutative : {true, false}) {
+          if (!commutative && !reduces(GetParam())) continue;
+          // The largest machines take turns.
+          if (nranks > 40 && ++draw % 8 != 0) continue;
+          Call call(GetParam(), shape.topology.nranks, count, commutative, ++draw);
+          if (!algorithm->applies(call.agreed(), shape.topology, params)) {
+            ++excluded;
+            left_out.insert(shape.name + (commutative ? "" : " (ordered)"));
+            continue;
+          }
+          std::vector<Schedule> all = schedules(*algorithm, call, shape.topology, params);
+          ASSERT_FALSE(all.empty()) << shape.name << " " << call.describe();
+          Verdict verdict = verify(call.problems(), all);
+          ASSERT_TRUE(verdict.proven)
+              << shape.name << " " << call.describe() << " params " << params.values[0] << ","
+              << params.values[1] << "," << params.values[2] << "," << params.values[3] << ": "
+              << verdict.text;
+          ++proven;
+        }
+  }
+  EXPECT_GT(proven, 0u);
+  printf("%s hierarchical: %zu shapes (%llu without levels), %llu proven, %llu excluded\n",
+         name(GetParam()), shapes().size(), static_cast<unsigned long long>(flat),
+         static_cast<unsigned long long>(proven), static_cast<unsigned long long>(excluded));
+  // Why: no levels; an ordered operation on units that are no runs of ranks, or with a ring on top.
+  for (const std::string& shape_name : left_out) printf("  excluded on %s\n", shape_name.c_str());
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, Hierarchy,
+                         testing::Values(Coll::allreduce, Coll::reduce, Coll::bcast, Coll::barrier),
+                         [](const auto& info) { return std::string(name(info.param)); });
+
+TEST(Plan, SlicesFollowTheSmallestUnitAndTheNics) {
+  const Topology even = *parse_topology("node:2 gpu:4 nic:4");
+  Plan plan = plan_levels(even, 5, 0, -1);
+  ASSERT_EQ(plan.tiers.size(), 1u);
+  EXPECT_EQ(plan.tiers[0].level, Level::nvlink);
+  EXPECT_EQ(plan.tiers[0].slices, 4);
+  EXPECT_EQ(plan.team, (std::vector<int32_t>{1, 5}));
+  plan = plan_levels(*parse_topology("node:2 rank:4,2"), 3, 0, -1);
+  EXPECT_EQ(plan.tiers[0].slices, 2);
+  EXPECT_TRUE(plan.team.empty());
+}
+
+TEST(Plan, FewNicsMeanFewSlicesOwnedByTheirGpus) {
+  const Topology t = *parse_topology("node:2 gpu:8 nvlink:1 nic:2 numa:2");
+  EXPECT_EQ(plan_levels(t, 0, 0, -1).tiers[0].slices, 2);
+  // GPUs 0..3 share the first NIC, 4..7 the second: one of each owns a slice.
+  EXPECT_EQ(plan_levels(t, 0, 0, -1).tiers[0].owner_of, (std::vector<int32_t>{0, 4}));
+  EXPECT_EQ(plan_levels(t, 4, 0, -1).team, (std::vector<int32_t>{4, 12}));
+}
+
+TEST(Plan, TheRootOwnsItsSlice) {
+  const Topology t = *parse_topology("node:3 rank:4");
+  EXPECT_EQ(plan_levels(t, 6, 1, 6).team, (std::vector<int32_t>{0, 6, 8}));
+}
+
+}  // namespace
+}  // namespace tutti
