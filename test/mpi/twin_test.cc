@@ -1,0 +1,888 @@
+// Twin test: random collective calls, each made once below (the MPI's own PMPI function, reached
+// past tutti, on host copies) and once as a program makes it; results, error classes and
+// surroundings of the buffers must agree.
+//
+//   mpirun -n 4 [-x LD_PRELOAD=libtutti.so] twin_test --cases 2000 --seed 7
+//
+// On integer-valued data with exact partial results the bytes must be equal. On real data
+// |x - ref| <= 2(P-1) u sum|x_i| against higher precision, and all ranks must hold the same bits.
+// The first failing case ends the run and is printed with the options that replay it alone.
+#include <dlfcn.h>
+#include <link.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/types.hpp"
+#include "twin_memory.hpp"
+
+namespace {
+
+using tutti::Dtype;
+using tutti::Op;
+using twin::Memory;
+using Random = std::mt19937_64;
+
+// ---- The two ways to call. ----
+
+// The functions under test and what this program itself needs from below. A further collective adds
+// its two functions here and a row to `collectives`.
+#define TWIN_FUNCTIONS(F)                                                                     \
+  F(Allreduce)                                                                                \
+  F(Iallreduce)                                                                               \
+  F(Reduce) F(Ireduce) F(Bcast) F(Ibcast) F(Allgather) F(Iallgather) F(Alltoall) F(Ialltoall) \
+      F(Reduce_scatter_block) F(Ireduce_scatter_block) F(Scan) F(Iscan)
+
+struct Functions {
+#define TWIN_FIELD(name) decltype(&MPI_##name) name = nullptr;
+  TWIN_FUNCTIONS(TWIN_FIELD)
+#undef TWIN_FIELD
+};
+
+// As linked: tutti's where it is preloaded.
+Functions ours() {
+  Functions f;
+#define TWIN_LINKED(name) f.name = &MPI_##name;
+  TWIN_FUNCTIONS(TWIN_LINKED)
+#undef TWIN_LINKED
+  return f;
+}
+
+// The MPI library by file name: a lookup in it, unlike the global one, does not see what is
+// preloaded.
+void* open_base() {
+  void* found = nullptr;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* out) {
+        const char* slash = std::strrchr(info->dlpi_name, '/');
+        const std::string base = slash != nullptr ? slash + 1 : info->dlpi_name;
+        if (base.rfind("libmpi.so", 0) != 0 && base.rfind("libmpich.so", 0) != 0) return 0;
+        void* handle = dlopen(info->dlpi_name, RTLD_NOLOAD | RTLD_NOW);
+        if (handle == nullptr || dlsym(handle, "PMPI_Allreduce") == nullptr) return 0;
+        *static_cast<void**>(out) = handle;
+        return 1;
+      },
+      &found);
+  return found;
+}
+
+Functions below(void* base) {
+  Functions f;
+#define TWIN_BELOW(name) \
+  f.name = reinterpret_cast<decltype(&MPI_##name)>(dlsym(base, "PMPI_" #name));
+  TWIN_FUNCTIONS(TWIN_BELOW)
+#undef TWIN_BELOW
+  return f;
+}
+
+// ---- Types and operations. ----
+
+struct Type {
+  const char* name;
+  MPI_Datatype handle;
+  Dtype dtype;        // of the members that carry data
+  int members = 1;    // of a derived type
+  size_t stride = 0;  // bytes between members; 0: the dtype's extent
+  size_t extent() const {
+    return stride != 0 ? members * stride : members * tutti::info(dtype).extent;
+  }
+  bool derived() const { return members > 1 || stride != 0; }
+};
+
+struct Operation {
+  const char* name;
+  MPI_Op handle;
+  Op op;
+};
+
+Dtype signed_of(size_t bytes) {
+  return bytes == 1 ? Dtype::i8 : bytes == 2 ? Dtype::i16 : bytes == 4 ? Dtype::i32 : Dtype::i64;
+}
+Dtype unsigned_of(size_t bytes) {
+  return bytes == 1 ? Dtype::u8 : bytes == 2 ? Dtype::u16 : bytes == 4 ? Dtype::u32 : Dtype::u64;
+}
+
+std::vector<Type> predefined_types() {
+  std::vector<Type> types = {
+      {"MPI_SIGNED_CHAR", MPI_SIGNED_CHAR, Dtype::i8},
+      {"MPI_UNSIGNED_CHAR", MPI_UNSIGNED_CHAR, Dtype::u8},
+      {"MPI_SHORT", MPI_SHORT, Dtype::i16},
+      {"MPI_UNSIGNED_SHORT", MPI_UNSIGNED_SHORT, Dtype::u16},
+      {"MPI_INT", MPI_INT, Dtype::i32},
+      {"MPI_UNSIGNED", MPI_UNSIGNED, Dtype::u32},
+      {"MPI_LONG", MPI_LONG, signed_of(sizeof(long))},
+      {"MPI_UNSIGNED_LONG", MPI_UNSIGNED_LONG, unsigned_of(sizeof(long))},
+      {"MPI_LONG_LONG", MPI_LONG_LONG, Dtype::i64},
+      {"MPI_UNSIGNED_LONG_LONG", MPI_UNSIGNED_LONG_LONG, Dtype::u64},
+      {"MPI_INT8_T", MPI_INT8_T, Dtype::i8},
+      {"MPI_INT16_T", MPI_INT16_T, Dtype::i16},
+      {"MPI_INT32_T", MPI_INT32_T, Dtype::i32},
+      {"MPI_INT64_T", MPI_INT64_T, Dtype::i64},
+      {"MPI_UINT8_T", MPI_UINT8_T, Dtype::u8},
+      {"MPI_UINT16_T", MPI_UINT16_T, Dtype::u16},
+      {"MPI_UINT32_T", MPI_UINT32_T, Dtype::u32},
+      {"MPI_UINT64_T", MPI_UINT64_T, Dtype::u64},
+      {"MPI_AINT", MPI_AINT, signed_of(sizeof(MPI_Aint))},
+      {"MPI_OFFSET", MPI_OFFSET, signed_of(sizeof(MPI_Offset))},
+      {"MPI_COUNT", MPI_COUNT, signed_of(sizeof(MPI_Count))},
+      {"MPI_FLOAT", MPI_FLOAT, Dtype::f32},
+      {"MPI_DOUBLE", MPI_DOUBLE, Dtype::f64},
+      {"MPI_LONG_DOUBLE", MPI_LONG_DOUBLE, Dtype::f80},
+      {"MPI_C_FLOAT_COMPLEX", MPI_C_FLOAT_COMPLEX, Dtype::c32},
+      {"MPI_C_DOUBLE_COMPLEX", MPI_C_DOUBLE_COMPLEX, Dtype::c64},
+      {"MPI_C_BOOL", MPI_C_BOOL, Dtype::l8},
+      {"MPI_BYTE", MPI_BYTE, Dtype::byte},
+      {"MPI_FLOAT_INT", MPI_FLOAT_INT, Dtype::f32_i32},
+      {"MPI_DOUBLE_INT", MPI_DOUBLE_INT, Dtype::f64_i32},
+      {"MPI_LONG_INT", MPI_LONG_INT, Dtype::i64_i32},
+      {"MPI_SHORT_INT", MPI_SHORT_INT, Dtype::i16_i32},
+      {"MPI_2INT", MPI_2INT, Dtype::i32_i32},
+      {"MPI_LONG_DOUBLE_INT", MPI_LONG_DOUBLE_INT, Dtype::f80_i32},
+  };
+  // Without a Fortran compiler these handles are null.
+  const Type fortran[] = {
+      {"MPI_INTEGER", MPI_INTEGER, Dtype::i32},
+      {"MPI_REAL", MPI_REAL, Dtype::f32},
+      {"MPI_DOUBLE_PRECISION", MPI_DOUBLE_PRECISION, Dtype::f64},
+      {"MPI_LOGICAL", MPI_LOGICAL, Dtype::l32},
+      {"MPI_COMPLEX", MPI_COMPLEX, Dtype::c32},
+      {"MPI_DOUBLE_COMPLEX", MPI_DOUBLE_COMPLEX, Dtype::c64},
+      {"MPI_2REAL", MPI_2REAL, Dtype::f32_f32},
+      {"MPI_2DOUBLE_PRECISION", MPI_2DOUBLE_PRECISION, Dtype::f64_f64},
+      {"MPI_2INTEGER", MPI_2INTEGER, Dtype::i32_i32},
+  };
+  for (const Type& type : fortran)
+    if (type.handle != MPI_DATATYPE_NULL) types.push_back(type);
+  return types;
+}
+
+const Operation operations[] = {
+    {"MPI_SUM", MPI_SUM, Op::sum},          {"MPI_PROD", MPI_PROD, Op::prod},
+    {"MPI_MIN", MPI_MIN, Op::min},          {"MPI_MAX", MPI_MAX, Op::max},
+    {"MPI_LAND", MPI_LAND, Op::land},       {"MPI_LOR", MPI_LOR, Op::lor},
+    {"MPI_LXOR", MPI_LXOR, Op::lxor},       {"MPI_BAND", MPI_BAND, Op::band},
+    {"MPI_BOR", MPI_BOR, Op::bor},          {"MPI_BXOR", MPI_BXOR, Op::bxor},
+    {"MPI_MINLOC", MPI_MINLOC, Op::minloc}, {"MPI_MAXLOC", MPI_MAXLOC, Op::maxloc},
+};
+
+// inout = in * inout of 2x2 matrices over the integers modulo 2^64: exact, and it does not commute.
+void multiply_matrices(void* in, void* inout, int* count, MPI_Datatype*) {
+  const uint64_t* a = static_cast<const uint64_t*>(in);
+  uint64_t* b = static_cast<uint64_t*>(inout);
+  for (int i = 0; i < *count; ++i, a += 4, b += 4) {
+    const uint64_t c[4] = {a[0] * b[0] + a[1] * b[2], a[0] * b[1] + a[1] * b[3],
+                           a[2] * b[0] + a[3] * b[2], a[2] * b[1] + a[3] * b[3]};
+    std::copy(c, c + 4, b);
+  }
+}
+
+// On ints that stand 8 bytes apart.
+void add_gapped(void* in, void* inout, int* count, MPI_Datatype*) {
+  const int* a = static_cast<const int*>(in);
+  int* b = static_cast<int*>(inout);
+  for (int i = 0; i < *count; ++i) b[2 * i] += a[2 * i];
+}
+
+// ---- Data. ----
+
+struct Field {
+  size_t at;
+  Dtype dtype;
+  size_t bytes() const { return dtype == Dtype::f80 ? 10 : tutti::info(dtype).bytes; }
+};
+
+std::vector<Field> fields(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::c32:
+      return {{0, Dtype::f32}, {4, Dtype::f32}};
+    case Dtype::c64:
+      return {{0, Dtype::f64}, {8, Dtype::f64}};
+    case Dtype::f32_i32:
+      return {{0, Dtype::f32}, {4, Dtype::i32}};
+    case Dtype::f64_i32:
+      return {{0, Dtype::f64}, {8, Dtype::i32}};
+    case Dtype::f80_i32:
+      return {{0, Dtype::f80}, {16, Dtype::i32}};
+    case Dtype::i16_i32:
+      return {{0, Dtype::i16}, {4, Dtype::i32}};
+    case Dtype::i32_i32:
+      return {{0, Dtype::i32}, {4, Dtype::i32}};
+    case Dtype::i64_i32:
+      return {{0, Dtype::i64}, {8, Dtype::i32}};
+    case Dtype::f32_f32:
+      return {{0, Dtype::f32}, {4, Dtype::f32}};
+    case Dtype::f64_f64:
+      return {{0, Dtype::f64}, {8, Dtype::f64}};
+    default:
+      return {{0, dtype}};
+  }
+}
+
+std::vector<Field> fields(const Type& type) {
+  const size_t stride = type.stride != 0 ? type.stride : tutti::info(type.dtype).extent;
+  std::vector<Field> all;
+  for (int m = 0; m < type.members; ++m)
+    for (const Field& field : fields(type.dtype))
+      all.push_back({m * stride + field.at, field.dtype});
+  return all;
+}
+
+template <class T>
+void put(char* to, T value) {
+  std::memcpy(to, &value, std::is_same_v<T, long double> ? 10 : sizeof value);
+}
+
+// exact: integer values whose partial results every floating type holds; real: rounding matters.
+enum class Values { exact, real };
+
+void fill_field(Random& random, const Field& field, Op op, Values values, char* to) {
+  double real = static_cast<double>(random() % 17) - 8;
+  if (op == Op::prod) real = (random() % 2 != 0 ? 1 : -1) * (random() % 4 == 0 ? 2.0 : 1.0);
+  if (values == Values::real) {
+    real = std::ldexp(static_cast<double>(random() >> 11) + 1, -52) * (random() % 2 != 0 ? 1 : -1);
+    if (op != Op::prod) real = std::ldexp(real, static_cast<int>(random() % 21) - 10);
+  }
+  switch (field.dtype) {
+    case Dtype::f32:
+      return put<float>(to, static_cast<float>(real));
+    case Dtype::f64:
+      return put<double>(to, real);
+    case Dtype::f80:
+      return put<long double>(to, real);
+    case Dtype::l8:
+      return put<uint8_t>(to, random() % 2);  // another bool has no meaning in C
+    case Dtype::l32:
+      return put<uint32_t>(to, random() % 2);
+    default: {
+      // Wild bits or small numbers, so that ties occur and logicals meet zeros.
+      const uint64_t wild = random();
+      const int64_t value =
+          random() % 2 != 0 ? static_cast<int64_t>(wild) : static_cast<int64_t>(wild % 5) - 2;
+      std::memcpy(to, &value, field.bytes());
+    }
+  }
+}
+
+void fill(Random& random, const Type& type, Op op, Values values, std::vector<char>& to) {
+  const std::vector<Field> all = fields(type);
+  for (size_t at = 0; at + type.extent() <= to.size(); at += type.extent())
+    for (const Field& field : all) fill_field(random, field, op, values, to.data() + at + field.at);
+}
+
+// ---- Collectives: one row each. ----
+
+struct Call {
+  const void* send;
+  void* recv;
+  int count;
+  MPI_Datatype type;
+  MPI_Op op;
+  int root;
+  MPI_Comm comm;
+};
+
+struct Collective {
+  const char* name;
+  bool reduces;
+  bool full;  // every rank gets the whole reduction: real data can be checked
+  bool (*has_in_place)(int rank, int root);
+  // Buffer sizes in blocks of `count`; 0 where the rank has no such buffer.
+  int (*send_blocks)(int nranks, int rank, int root);
+  int (*recv_blocks)(int nranks, int rank, int root);
+  int (*blocking)(const Functions& f, const Call& c);
+  int (*nonblocking)(const Functions& f, const Call& c, MPI_Request* request);
+};
+
+int one_block(int, int, int) {
+  return 1;
+}
+int all_blocks(int nranks, int, int) {
+  return nranks;
+}
+int root_block(int, int rank, int root) {
+  return rank == root ? 1 : 0;
+}
+int no_block(int, int, int) {
+  return 0;
+}
+bool everywhere(int, int) {
+  return true;
+}
+bool at_root(int rank, int root) {
+  return rank == root;
+}
+bool nowhere(int, int) {
+  return false;
+}
+
+const Collective collectives[] = {
+    {"allreduce", true, true, everywhere, one_block, one_block,
+     [](const Functions& f, const Call& c) {
+       return f.Allreduce(c.send, c.recv, c.count, c.type, c.op, c.comm);
+     },
+     [](const Functions& f, const Call& c, MPI_Request* r) {
+       return f.Iallreduce(c.send, c.recv, c.count, c.type, c.op, c.comm, r);
+     }},
+    {"reduce", true, false, at_root, one_block, root_block,
+     [](const Functions& f, const Call& c) {
+       return f.Reduce(c.send, c.recv, c.count, c.type, c.op, c.root, c.comm);
+     },
+     [](const Functions& f, const Call& c, MPI_Request* r) {
+       return f.Ireduce(c.send, c.recv, c.count, c.type, c.op, c.root, c.comm, r);
+     }},
+    // The one buffer of a broadcast is `recv`; the root's holds the data before.
+    {"bcast", false, false, at_root, no_block, one_block,
+     [](const Functions& f, const Call& c) {
+       return f.Bcast(c.recv, c.count, c.type, c.root, c.comm);
+     },
+     [](const Functions& f, const Call& c, MPI_Request* r) {
+       return f.Ibcast(c.recv, c.count, c.type, c.root, c.comm, r);
+     }},
+    {"allgather", false, false, nowhere, one_block, all_blocks,
+     [](const Functions& f, const Call& c) {
+       return f.Allgather(c.send, c.count, c.type, c.recv, c.count, c.type, c.comm);
+     },
+     [](const Functions& f, const Call& c, MPI_Request* r) {
+       return f.Iallgather(c.send, c.count, c.type, c.recv, c.count, c.type, c.comm, r);
+     }},
+    {"alltoall", false, false, everywhere, all_blocks, all_blocks,
+     [](const Functions& f, const Call& c) {
+       return f.Alltoall(c.send, c.count, c.type, c.recv, c.count, c.type, c.comm);
+     },
+     [](const Functions& f, const Call& c, MPI_Request* r) {
+       return f.Ialltoall(c.send, c.count, c.type, c.recv, c.count, c.type, c.comm, r);
+     }},
+    {"reduce_scatter_block", true, false, nowhere, all_blocks, one_block,
+     [](const Functions& f, const Call& c) {
+       return f.Reduce_scatter_block(c.send, c.recv, c.count, c.type, c.op, c.comm);
+     },
+     [](const Functions& f, const Call& c, MPI_Request* r) {
+       return f.Ireduce_scatter_block(c.send, c.recv, c.count, c.type, c.op, c.comm, r);
+     }},
+    {"scan", true, false, everywhere, one_block, one_block,
+     [](const Functions& f, const Call& c) {
+       return f.Scan(c.send, c.recv, c.count, c.type, c.op, c.comm);
+     },
+     [](const Functions& f, const Call& c, MPI_Request* r) {
+       return f.Iscan(c.send, c.recv, c.count, c.type, c.op, c.comm, r);
+     }},
+};
+
+// ---- A case. ----
+
+struct Comm {
+  const char* name;
+  MPI_Comm handle;
+};
+
+struct Case {
+  const Collective* collective;
+  bool nonblocking;
+  int completion;  // 0 Wait, 1 Test until done, 2 Waitany, 3 Waitall
+  Type type;
+  Operation op;
+  int count;
+  Values values;
+  bool in_place;
+  const Comm* comm;
+  int root;
+};
+
+struct Options {
+  uint64_t seed = 0;
+  uint64_t first = 0;
+  uint64_t cases = 500;
+  std::vector<std::string> collectives = {"allreduce"};
+  std::vector<std::string> kinds = {"host"};
+  std::string memory;
+  size_t max_bytes = 1 << 20;
+  int native_at_least = 0;
+  unsigned timeout_s = 600;
+  std::string plant;
+  bool errors = true;
+};
+
+struct World {
+  Options options;
+  Functions mine;
+  Functions base;
+  std::vector<Type> types;
+  std::vector<Type> user_types;
+  std::vector<Operation> user_operations;
+  std::vector<Comm> comms;
+  std::vector<twin::Kind> kinds;
+  int rank = 0;
+};
+
+int pick_count(Random& random, size_t extent, size_t max_bytes) {
+  constexpr int awkward[] = {0,  0,  1,  1,  2,  3,  4,  5,  7,   8,  9,
+                             15, 16, 17, 31, 33, 63, 64, 65, 127, 129};
+  if (random() % 2 == 0) return awkward[random() % std::size(awkward)];
+  const double most = static_cast<double>(max_bytes / extent + 1);
+  const double spread = static_cast<double>(random() >> 11) / 9007199254740992.0;
+  return static_cast<int>(std::exp(std::log(most) * spread));
+}
+
+// Sizes near the ends of blocks, lines and pages are where algorithms change.
+int near_power(Random& random, size_t extent, size_t max_bytes) {
+  size_t bytes = size_t{1} << (3 + random() % 18);
+  if (bytes > max_bytes) bytes = max_bytes;
+  const int64_t count =
+      static_cast<int64_t>(bytes / extent) + static_cast<int64_t>(random() % 3) - 1;
+  return static_cast<int>(std::max<int64_t>(count, 0));
+}
+
+// Equal on all ranks: drawn from seed and number alone.
+Case draw(const World& world, Random& random) {
+  Case c = {};
+  const std::string& wanted =
+      world.options.collectives[random() % world.options.collectives.size()];
+  c.collective = std::find_if(std::begin(collectives), std::end(collectives),
+                              [&](const Collective& row) { return row.name == wanted; });
+  c.nonblocking = random() % 2 != 0;
+  c.completion = static_cast<int>(random() % 4);
+  if (random() % 8 == 0) {
+    const size_t which = random() % world.user_types.size();
+    c.type = world.user_types[which];
+    c.op = world.user_operations[which];
+  } else {
+    do {
+      c.type = world.types[random() % world.types.size()];
+      c.op = operations[random() % std::size(operations)];
+    } while (c.collective->reduces && !tutti::op_valid(c.op.op, c.type.dtype));
+  }
+  const size_t extent = c.type.extent();
+  c.count = random() % 4 == 0 ? near_power(random, extent, world.options.max_bytes)
+                              : pick_count(random, extent, world.options.max_bytes);
+  const bool rounds =
+      c.type.dtype == Dtype::f32 || c.type.dtype == Dtype::f64 ||
+      ((c.type.dtype == Dtype::c32 || c.type.dtype == Dtype::c64) && c.op.op == Op::sum);
+  const bool real = random() % 2 != 0;
+  c.values = real && rounds && c.collective->full && (c.op.op == Op::sum || c.op.op == Op::prod)
+                 ? Values::real
+                 : Values::exact;
+  c.in_place = random() % 3 == 0;
+  c.comm = &world.comms[random() % world.comms.size()];
+  c.root = static_cast<int>(random() % 64);  // taken modulo the size of the communicator
+  return c;
+}
+
+// One rank's buffers of a call in some memory: input written, output poisoned, canaries round both.
+class Buffers {
+ public:
+  static constexpr size_t guard = 64;
+  static constexpr char canary = 0x5a;
+  static constexpr char poison = static_cast<char>(0xdb);
+
+  Buffers(twin::Kind send_kind, twin::Kind recv_kind, const std::vector<char>& input,
+          size_t recv_bytes, bool in_place, size_t shift)
+      : in_place_(in_place),
+        shift_(shift),
+        recv_bytes_(recv_bytes),
+        input_(in_place ? std::vector<char>() : input),
+        send_(send_kind, framed(input_)),
+        recv_(recv_kind, framed(output(input, recv_bytes, in_place))) {}
+  const void* send() const { return in_place_ ? MPI_IN_PLACE : send_.data() + guard + shift_; }
+  void* recv() { return recv_.data() + guard + shift_; }
+  // Bytes of the output; complains when anything round it, or the input, has changed.
+  std::vector<char> result(std::string* fault) const {
+    const std::vector<char> all = recv_.read();
+    const std::vector<char> out(all.begin() + guard + shift_,
+                                all.begin() + guard + shift_ + recv_bytes_);
+    if (framed(out) != all) *fault = "canary at the receive buffer overwritten";
+    if (send_.read() != framed(input_)) *fault = "send buffer changed";
+    return out;
+  }
+  // For the test of this test.
+  void spoil(const std::string& how) {
+    std::vector<char> all = recv_.read();
+    if (how == "canary") all[guard + shift_ + recv_bytes_] ^= 1;
+    if (how == "result" && recv_bytes_ != 0) all[guard + shift_] ^= 1;
+    recv_.write(all);
+  }
+
+ private:
+  std::vector<char> framed(const std::vector<char>& middle) const {
+    std::vector<char> all(guard + shift_, canary);
+    all.insert(all.end(), middle.begin(), middle.end());
+    all.resize(all.size() + guard, canary);
+    return all;
+  }
+  static std::vector<char> output(const std::vector<char>& input, size_t bytes, bool in_place) {
+    std::vector<char> out = in_place ? input : std::vector<char>();
+    out.resize(bytes, poison);
+    return out;
+  }
+
+  bool in_place_;
+  size_t shift_;
+  size_t recv_bytes_;
+  std::vector<char> input_;
+  Memory send_;
+  Memory recv_;
+};
+
+int complete(MPI_Request* request, int how) {
+  int flag = 0;
+  int index = 0;
+  int rc = MPI_SUCCESS;
+  switch (how) {
+    case 0:
+      return MPI_Wait(request, MPI_STATUS_IGNORE);
+    case 1:
+      while (flag == 0 && rc == MPI_SUCCESS) rc = MPI_Test(request, &flag, MPI_STATUS_IGNORE);
+      return rc;
+    case 2:
+      return MPI_Waitany(1, request, &index, MPI_STATUS_IGNORE);
+    default:
+      return MPI_Waitall(1, request, MPI_STATUSES_IGNORE);
+  }
+}
+
+int perform(const Functions& f, const Case& c, Call call) {
+  if (!c.nonblocking) return c.collective->blocking(f, call);
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int rc = c.collective->nonblocking(f, call, &request);
+  if (rc != MPI_SUCCESS) return rc;
+  const int done = complete(&request, c.completion);
+  return done == MPI_SUCCESS && request != MPI_REQUEST_NULL ? MPI_ERR_REQUEST : done;
+}
+
+int class_of(int rc) {
+  int error_class = rc;
+  if (rc != MPI_SUCCESS) MPI_Error_class(rc, &error_class);
+  return error_class;
+}
+
+// First element whose data differ, or -1.
+long first_difference(const Type& type, const std::vector<char>& a, const std::vector<char>& b) {
+  const std::vector<Field> all = fields(type);
+  for (size_t at = 0; at + type.extent() <= a.size(); at += type.extent())
+    for (const Field& field : all)
+      if (std::memcmp(&a[at + field.at], &b[at + field.at], field.bytes()) != 0)
+        return static_cast<long>(at / type.extent());
+  return -1;
+}
+
+std::vector<long double> numbers(Dtype dtype, const std::vector<char>& bytes) {
+  std::vector<long double> out;
+  const bool single = dtype == Dtype::f32 || dtype == Dtype::c32;
+  for (size_t at = 0; at < bytes.size(); at += single ? 4 : 8) {
+    float f = 0;
+    double d = 0;
+    std::memcpy(single ? static_cast<void*>(&f) : &d, &bytes[at], single ? 4 : 8);
+    out.push_back(single ? f : d);
+  }
+  return out;
+}
+
+// |x - ref| <= 2(P-1) u sum|x_i| (of a product: its size); returns the first element beyond, or -1.
+long first_inexact(const World& world, const Case& c, MPI_Comm comm, int nranks,
+                   const std::vector<char>& input, const std::vector<char>& result) {
+  const std::vector<long double> mine = numbers(c.type.dtype, input);
+  std::vector<long double> sizes;
+  for (long double x : mine) sizes.push_back(std::fabs(x));
+  std::vector<long double> ref(mine.size());
+  std::vector<long double> bound(mine.size());
+  const int n = static_cast<int>(mine.size());
+  world.base.Allreduce(mine.data(), ref.data(), n, MPI_LONG_DOUBLE, c.op.handle, comm);
+  world.base.Allreduce(sizes.data(), bound.data(), n, MPI_LONG_DOUBLE, c.op.handle, comm);
+  const bool single = c.type.dtype == Dtype::f32 || c.type.dtype == Dtype::c32;
+  const long double u = std::ldexp(1.0L, single ? -24 : -53);
+  const std::vector<long double> got = numbers(c.type.dtype, result);
+  for (size_t i = 0; i < got.size(); ++i)
+    if (!(std::fabs(got[i] - ref[i]) <= 2 * (nranks - 1) * u * bound[i]))
+      return static_cast<long>(i);
+  return -1;
+}
+
+// Element in which this rank's bits are not the root's, or -1.
+long first_rank_difference(const World& world, const Case& c, const std::vector<char>& result) {
+  std::vector<char> root = result;
+  world.base.Bcast(root.data(), static_cast<int>(root.size()), MPI_BYTE, 0, c.comm->handle);
+  return first_difference(c.type, root, result);
+}
+
+std::string describe(const Case& c, int nranks, const std::string& kinds) {
+  char line[512];
+  std::snprintf(line, sizeof line, "%s%s %s %s count %d%s on %s (%d ranks), root %d, %s data%s",
+                c.nonblocking ? "i" : "", c.collective->name, c.type.name,
+                c.collective->reduces ? c.op.name : "", c.count, c.in_place ? " in place" : "",
+                c.comm->name, nranks, c.root % nranks, c.values == Values::real ? "real" : "exact",
+                kinds.c_str());
+  return line;
+}
+
+// Runs a case; empty when both agree, else what this rank saw.
+std::string run_case(const World& world, const Case& c, Random& random, const std::string& plant) {
+  int nranks = 0;
+  int rank = 0;
+  MPI_Comm_size(c.comm->handle, &nranks);
+  MPI_Comm_rank(c.comm->handle, &rank);
+  const Collective& row = *c.collective;
+  const int root = c.root % nranks;
+  const size_t block = static_cast<size_t>(c.count) * c.type.extent();
+  const int send_blocks = row.send_blocks(nranks, rank, root);
+  const size_t send_bytes = send_blocks * block;
+  const size_t recv_bytes = row.recv_blocks(nranks, rank, root) * block;
+  // Without a send buffer the data stand in the receive buffer, as in place.
+  const bool in_place = row.has_in_place(rank, root) && (send_blocks == 0 || c.in_place);
+  std::vector<char> input(in_place ? recv_bytes : send_bytes);
+  fill(random, c.type, row.reduces ? c.op.op : Op::user, c.values, input);
+  const twin::Kind send_kind = world.kinds[random() % world.kinds.size()];
+  const twin::Kind recv_kind = world.kinds[random() % world.kinds.size()];
+  const size_t shift = random() % 4 == 0 ? 0 : c.type.extent() * (random() % 4);
+  Buffers host(twin::Kind::host, twin::Kind::host, input, recv_bytes, in_place, shift);
+  Buffers ours(send_kind, recv_kind, input, recv_bytes, in_place, shift);
+  const auto call = [&](Buffers& b) {
+    return Call{b.send(), b.recv(), c.count, c.type.handle, c.op.handle, root, c.comm->handle};
+  };
+  const int base_rc = perform(world.base, c, call(host));
+  const int our_rc = perform(world.mine, c, call(ours));
+  if (!plant.empty()) ours.spoil(plant);
+  const std::string what = describe(
+      c, nranks, std::string(", ") + twin::name(send_kind) + " to " + twin::name(recv_kind));
+  if (class_of(base_rc) != class_of(our_rc))
+    return what + ": error class " + std::to_string(class_of(our_rc)) + ", below " +
+           std::to_string(class_of(base_rc));
+  if (base_rc != MPI_SUCCESS) return "";
+  std::string fault;
+  const std::vector<char> expected = host.result(&fault);
+  if (!fault.empty()) return what + ": below: " + fault;
+  const std::vector<char> got = ours.result(&fault);
+  if (!fault.empty()) return what + ": " + fault;
+  long element = -1;
+  if (c.values == Values::exact) {
+    element = first_difference(c.type, expected, got);
+  } else {
+    element = first_inexact(world, c, c.comm->handle, nranks, input, got);
+    const long unequal = first_rank_difference(world, c, got);
+    if (unequal >= 0)
+      return what + ": bits of element " + std::to_string(unequal) + " are not rank 0's";
+  }
+  if (element >= 0) return what + ": element " + std::to_string(element) + " is wrong";
+  return "";
+}
+
+// ---- Calls that are errors. ----
+
+// All on a communicator whose errors return; the class must be the base's.
+std::vector<std::string> run_errors(const World& world, MPI_Comm comm) {
+  std::vector<std::string> faults;
+  int in[4] = {1, 2, 3, 4};
+  int out[4] = {};
+  struct Bad {
+    const char* what;
+    const void* send;
+    void* recv;
+    int count;
+    MPI_Datatype type;
+    MPI_Op op;
+    MPI_Comm comm;
+  };
+  const Bad rows[] = {
+      {"negative count", in, out, -1, MPI_INT, MPI_SUM, comm},
+      {"null type", in, out, 4, MPI_DATATYPE_NULL, MPI_SUM, comm},
+      {"null operation", in, out, 4, MPI_INT, MPI_OP_NULL, comm},
+      {"operation that the type lacks", in, out, 4, MPI_FLOAT, MPI_BAND, comm},
+      {"sum of pairs", in, out, 1, MPI_2INT, MPI_SUM, comm},
+      {"null communicator", in, out, 4, MPI_INT, MPI_SUM, MPI_COMM_NULL},
+      {"one buffer twice", in, in, 4, MPI_INT, MPI_SUM, comm},
+      {"receive in place", in, MPI_IN_PLACE, 4, MPI_INT, MPI_SUM, comm},
+  };
+  const auto check = [&](const char* form, const Bad& bad, int base_rc, int our_rc) {
+    if (class_of(base_rc) != class_of(our_rc))
+      faults.push_back(std::string(form) + " with " + bad.what + ": error class " +
+                       std::to_string(class_of(our_rc)) + ", below " +
+                       std::to_string(class_of(base_rc)));
+  };
+  for (const Bad& bad : rows) {
+    const auto blocking = [&](const Functions& f) {
+      return f.Allreduce(bad.send, bad.recv, bad.count, bad.type, bad.op, bad.comm);
+    };
+    const auto nonblocking = [&](const Functions& f) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      const int rc =
+          f.Iallreduce(bad.send, bad.recv, bad.count, bad.type, bad.op, bad.comm, &request);
+      return rc == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : rc;
+    };
+    const int base_rc = blocking(world.base);
+    check("allreduce", bad, base_rc, blocking(world.mine));
+    const int base_irc = nonblocking(world.base);
+    check("iallreduce", bad, base_irc, nonblocking(world.mine));
+  }
+  return faults;
+}
+
+// ---- The run. ----
+
+std::vector<Comm> make_comms() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm dup;
+  MPI_Comm parity;
+  MPI_Comm reversed;
+  MPI_Comm uneven;
+  MPI_Comm_dup(MPI_COMM_WORLD, &dup);
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &parity);
+  MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
+  MPI_Comm_split(MPI_COMM_WORLD, rank == 0 ? 0 : 1, rank, &uneven);
+  return {{"world", MPI_COMM_WORLD}, {"dup", dup},       {"parity split", parity},
+          {"reversed", reversed},    {"uneven", uneven}, {"self", MPI_COMM_SELF}};
+}
+
+void make_user_types(World& world) {
+  MPI_Datatype matrix;
+  MPI_Datatype gapped;
+  MPI_Op product;
+  MPI_Op sum;
+  MPI_Type_contiguous(4, MPI_UINT64_T, &matrix);
+  MPI_Type_commit(&matrix);
+  MPI_Type_create_resized(MPI_INT, 0, 8, &gapped);
+  MPI_Type_commit(&gapped);
+  MPI_Op_create(multiply_matrices, 0, &product);
+  MPI_Op_create(add_gapped, 1, &sum);
+  world.user_types = {{"matrix", matrix, Dtype::u64, 4}, {"gapped int", gapped, Dtype::i32, 1, 8}};
+  world.user_operations = {{"matrix product", product, Op::user}, {"gapped sum", sum, Op::user}};
+}
+
+bool any_rank(const World& world, bool mine) {
+  int in = mine ? 1 : 0;
+  int out = 0;
+  world.base.Allreduce(&in, &out, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  return out != 0;
+}
+
+using CountCalls = unsigned long long (*)(const char*);
+using CountPath = unsigned long long (*)(const char*, int);
+
+// Says how many calls tutti saw and kept; false when it kept too few.
+bool report_share(const World& world) {
+  const auto calls = reinterpret_cast<CountCalls>(dlsym(RTLD_DEFAULT, "tutti_count_calls"));
+  const auto path = reinterpret_cast<CountPath>(dlsym(RTLD_DEFAULT, "tutti_count_path"));
+  if (calls == nullptr || path == nullptr) {
+    if (world.rank == 0) std::printf("tutti is not loaded: control run\n");
+    return world.options.native_at_least == 0;
+  }
+  const unsigned long long all = calls(nullptr);
+  const unsigned long long native = path(nullptr, 0);
+  if (world.rank == 0)
+    std::printf("tutti: %llu calls, %llu native, %llu bounced, %llu below\n", all, native,
+                path(nullptr, 1), path(nullptr, 2));
+  return native * 100 >= all * static_cast<unsigned long long>(world.options.native_at_least);
+}
+
+bool run_cases(const World& world) {
+  const Options& options = world.options;
+  for (uint64_t i = options.first; i < options.first + options.cases; ++i) {
+    std::seed_seq common{options.seed, i};
+    Random shared(common);
+    std::seed_seq own{options.seed, i, static_cast<uint64_t>(world.rank) + 1};
+    Random local(own);
+    const Case c = draw(world, shared);
+    const bool last = i + 1 == options.first + options.cases;
+    const std::string fault = run_case(world, c, local, last ? options.plant : "");
+    if (!fault.empty()) std::printf("rank %d: %s\n", world.rank, fault.c_str());
+    std::fflush(stdout);
+    if (!any_rank(world, !fault.empty())) continue;
+    if (world.rank == 0) {
+      std::string kinds;
+      for (const std::string& kind : options.kinds) kinds += (kinds.empty() ? "" : ",") + kind;
+      std::string names;
+      for (const std::string& name : options.collectives)
+        names += (names.empty() ? "" : ",") + name;
+      std::printf(
+          "case %llu failed; replay it with --seed %llu --first %llu --cases 1 --kinds %s "
+          "--collectives %s --max-bytes %zu\n",
+          static_cast<unsigned long long>(i), static_cast<unsigned long long>(options.seed),
+          static_cast<unsigned long long>(i), kinds.c_str(), names.c_str(), options.max_bytes);
+    }
+    return false;
+  }
+  return true;
+}
+
+void add_options(CLI::App& app, Options& options) {
+  std::vector<std::string> names;
+  for (const Collective& row : collectives) names.push_back(row.name);
+  app.add_option("--cases", options.cases, "How many cases.")->capture_default_str();
+  app.add_option("--seed", options.seed, "Seed; 0 draws one.");
+  app.add_option("--first", options.first, "Number of the first case.");
+  app.add_option("--collectives", options.collectives, "Which collectives.")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names));
+  app.add_option("--kinds", options.kinds, "Kinds of memory, drawn for each buffer of each rank.")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"host", "pinned", "managed", "device", "async"}));
+  app.add_option("--memory", options.memory,
+                 "Where kinds but host come from: path of libtutti_emu.so, or cuda.");
+  app.add_option("--max-bytes", options.max_bytes, "Largest buffer.")->capture_default_str();
+  app.add_option("--native-at-least", options.native_at_least,
+                 "Fail unless tutti kept this share of the calls, in percent.");
+  app.add_option("--timeout", options.timeout_s, "Seconds until the run is a hang.");
+  app.add_flag("!--no-errors", options.errors,
+               "Leave wrong arguments out: this MPI was built without checks and would crash.");
+  app.add_option("--plant", options.plant, "Spoil the last case, which must then fail.")
+      ->check(CLI::IsMember({"result", "canary"}));
+}
+
+int run(World& world) {
+  Options& options = world.options;
+  MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
+  if (options.seed == 0) options.seed = std::random_device()() | 1;
+  void* base = open_base();
+  if (base == nullptr) {
+    std::fprintf(stderr, "twin_test: cannot find the MPI library among the loaded ones\n");
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  world.base = below(base);
+  world.mine = ours();
+  world.base.Bcast(&options.seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+  std::string why;
+  if (!twin::open_memory(options.memory, world.rank, &why)) {
+    std::fprintf(stderr, "twin_test: %s\n", why.c_str());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  for (const std::string& kind : options.kinds) world.kinds.push_back(twin::find_kind(kind));
+  world.types = predefined_types();
+  make_user_types(world);
+  world.comms = make_comms();
+  for (const Comm& comm : world.comms) MPI_Comm_set_errhandler(comm.handle, MPI_ERRORS_RETURN);
+  bool good = run_cases(world);
+  if (good && options.plant.empty() && options.errors) {
+    const std::vector<std::string> faults = run_errors(world, world.comms[1].handle);
+    for (const std::string& fault : faults) std::printf("rank %d: %s\n", world.rank, fault.c_str());
+    good = !any_rank(world, !faults.empty());
+  }
+  const bool share = report_share(world);
+  if (!share) std::printf("rank %d: too few calls were native\n", world.rank);
+  good = !any_rank(world, !good || !share);
+  if (world.rank == 0)
+    std::printf("twin_test: seed %llu, %llu cases: %s\n",
+                static_cast<unsigned long long>(options.seed),
+                static_cast<unsigned long long>(options.cases), good ? "passed" : "FAILED");
+  return good ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  World world;
+  CLI::App app("Random collective calls, with and without tutti, compared.");
+  add_options(app, world.options);
+  CLI11_PARSE(app, argc, argv);
+  alarm(world.options.timeout_s);
+  MPI_Init(nullptr, nullptr);
+  const int rc = run(world);
+  std::fflush(stdout);
+  MPI_Finalize();
+  return rc;
+}
