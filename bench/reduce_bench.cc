@@ -58,8 +58,8 @@ void add_benchmarks() {
     Op op;
     Dtype dtype;
   };
-  const Pair pairs[] = {{Op::sum, Dtype::f32},  {Op::sum, Dtype::f64}, {Op::sum, Dtype::f16},
-                        {Op::sum, Dtype::bf16}, {Op::max, Dtype::f32}, {Op::min, Dtype::u64},
+  const Pair pairs[] = {{Op::sum, Dtype::f32},  {Op::sum, Dtype::f64},  {Op::sum, Dtype::f16},
+                        {Op::sum, Dtype::bf16}, {Op::max, Dtype::f32},  {Op::min, Dtype::u64},
                         {Op::prod, Dtype::c32}, {Op::band, Dtype::byte}};
   for (size_t bytes : {65536, 1 << 20, 16 << 20})
     benchmark::RegisterBenchmark("copy", copy)->Arg(static_cast<int64_t>(bytes));

@@ -21,7 +21,8 @@ AC_DEFUN([TUTTI_TRY_LINK], [
 ])
 
 # TUTTI_WITH_LIBRARY(name, pkg-config module, least version, library flags, header, body, Debian package)
-# In DIR the header lies in DIR/include and the library in DIR/lib or DIR/lib64. Sets NAME_CPPFLAGS, NAME_LIBS.
+# In DIR the header lies in DIR/include and the library in DIR/lib or DIR/lib64. Sets NAME_CPPFLAGS (with -DTUTTI_WITH_NAME)
+# and NAME_LIBS.
 AC_DEFUN([TUTTI_WITH_LIBRARY], [
   m4_pushdef([NAME], m4_toupper([$1]))
   AC_ARG_WITH([$1], [AS_HELP_STRING([--with-$1=DIR|yes|no|check], [use $1 >= $3 @<:@check@:>@])],
@@ -49,10 +50,9 @@ AC_DEFUN([TUTTI_WITH_LIBRARY], [
     TUTTI_TRY_LINK([tutti_have_$1], [$tutti_flags], [$tutti_libs], [[#include <$5>]], [$6])
     AC_MSG_RESULT([$tutti_have_$1])])
   AS_IF([test "$tutti_have_$1" = yes], [
-    NAME[]_CPPFLAGS=$tutti_flags NAME[]_LIBS=$tutti_libs
+    NAME[]_CPPFLAGS="-DTUTTI_WITH_[]NAME $tutti_flags" NAME[]_LIBS=$tutti_libs
     tutti_said_$1=yes
-    AS_CASE([$with_$1], [yes|check], [], [tutti_said_$1="yes ($with_$1)"])
-    AC_DEFINE([TUTTI_WITH_]NAME, [1], [Whether the headers of $1 are there.])],
+    AS_CASE([$with_$1], [yes|check], [], [tutti_said_$1="yes ($with_$1)"])],
     [TUTTI_MISSING([$1], [$tutti_where], [$7])])
   AC_SUBST(NAME[_CPPFLAGS])
   AC_SUBST(NAME[_LIBS])

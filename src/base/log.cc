@@ -18,7 +18,8 @@ std::atomic<int> sink_fd{STDERR_FILENO};
 std::atomic<int> own_rank{-1};
 std::array<std::atomic<uint64_t>, 6> counts{};
 
-constexpr std::array<const char*, 6> level_names = {"OFF", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"};
+constexpr std::array<const char*, 6> level_names = {"OFF",  "ERROR", "WARN",
+                                                    "INFO", "DEBUG", "TRACE"};
 
 std::string host_name() {
   std::array<char, 65> name{};
@@ -52,11 +53,10 @@ void write(Level level, const char* area, std::string_view message) {
   tm parts{};
   localtime_r(&now.tv_sec, &parts);
   int rank = own_rank.load(std::memory_order_relaxed);
-  std::string line =
-      text("tutti {} {:02}:{:02}:{:02}.{:03} {}:{} {}{}: {}\n",
-                  level_names[static_cast<size_t>(level)], parts.tm_hour, parts.tm_min, parts.tm_sec,
-                  now.tv_nsec / 1000000, host_name(), getpid(),
-                  rank < 0 ? std::string() : text("rank {} ", rank), area, message);
+  std::string line = text("tutti {} {:02}:{:02}:{:02}.{:03} {}:{} {}{}: {}\n",
+                          level_names[static_cast<size_t>(level)], parts.tm_hour, parts.tm_min,
+                          parts.tm_sec, now.tv_nsec / 1000000, host_name(), getpid(),
+                          rank < 0 ? std::string() : text("rank {} ", rank), area, message);
   // A short or failed write to a log is not worth failing a collective for.
   [[maybe_unused]] ssize_t written =
       ::write(sink_fd.load(std::memory_order_relaxed), line.data(), line.size());

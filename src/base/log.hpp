@@ -37,10 +37,10 @@ void print(Level level, const char* area, fmt::format_string<Args...> format, Ar
 
 }  // namespace tutti::log
 
-#define TUTTI_LOG(level, area, ...)                                          \
-  do {                                                                       \
-    if (::tutti::log::threshold.load(std::memory_order_relaxed) >= (level))  \
-      ::tutti::log::print((level), (area), __VA_ARGS__);                     \
+#define TUTTI_LOG(level, area, ...)                                         \
+  do {                                                                      \
+    if (::tutti::log::threshold.load(std::memory_order_relaxed) >= (level)) \
+      ::tutti::log::print((level), (area), __VA_ARGS__);                    \
   } while (0)
 #define TUTTI_ERROR(area, ...) TUTTI_LOG(::tutti::log::Level::error, area, __VA_ARGS__)
 #define TUTTI_WARN(area, ...) TUTTI_LOG(::tutti::log::Level::warn, area, __VA_ARGS__)

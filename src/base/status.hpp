@@ -18,7 +18,8 @@ enum class Code : int {
 class [[nodiscard]] Status {
  public:
   constexpr Status() = default;
-  constexpr Status(Code code) : code_(code) {}  // NOLINT(google-explicit-constructor): return Code::x;
+  constexpr Status(Code code)
+      : code_(code) {}  // NOLINT(google-explicit-constructor): return Code::x;
   constexpr bool ok() const { return code_ == Code::ok; }
   constexpr Code code() const { return code_; }
   // The code's text from codes.def; a static string.
@@ -33,9 +34,9 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}        // NOLINT(google-explicit-constructor)
-  Result(Code code) : status_(code) {}                 // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(status) {}           // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(Code code) : status_(code) {}           // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(status) {}     // NOLINT(google-explicit-constructor)
   bool ok() const { return value_.has_value(); }
   Status status() const { return status_; }
   T& operator*() { return *value_; }
@@ -49,10 +50,10 @@ class [[nodiscard]] Result {
 };
 
 // Returns from the enclosing function when the expression's Status is not ok.
-#define TUTTI_TRY(expression)                                       \
-  do {                                                              \
-    ::tutti::Status tutti_try_status = (expression);                \
-    if (!tutti_try_status.ok()) return tutti_try_status;            \
+#define TUTTI_TRY(expression)                            \
+  do {                                                   \
+    ::tutti::Status tutti_try_status = (expression);     \
+    if (!tutti_try_status.ok()) return tutti_try_status; \
   } while (0)
 
 }  // namespace tutti
