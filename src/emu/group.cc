@@ -74,6 +74,16 @@ uint64_t random_nonce() {
   return nonce;
 }
 
+// The same in one process, different between processes (ids repeat between containers). Made anew
+// after a fork.
+uint64_t process_nonce() {
+  static std::pair<pid_t, uint64_t> nonce;
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  if (nonce.first != getpid()) nonce = {getpid(), random_nonce()};
+  return nonce.second;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Group>> Group::prepare(const GroupSpec& spec, Blob* blob) {
@@ -101,6 +111,7 @@ Result<std::unique_ptr<Group>> Group::prepare(const GroupSpec& spec, Blob* blob)
   group->epochs_ = EpochCounter(static_cast<uint64_t>(faults().first_call.load()));
   BlobData data;
   data.magic = blob_magic;
+  data.process = process_nonce();
   data.pid = getpid();
   data.fd = (*arena)->fd;
   data.lane_offset = lane->offset;
@@ -131,7 +142,7 @@ Status Group::map_peer(const BlobData& blob, uint32_t rank) {
     say(level_warn, text("import of the lane of rank {} refused by the test", rank));
     return Code::unsupported;
   }
-  if (blob.pid == getpid()) {
+  if (blob.process == process_nonce()) {
     lanes_[rank] = reinterpret_cast<char*>(blob.address);
     return Code::ok;
   }
@@ -256,9 +267,8 @@ Poll Group::poll() {
   if (done_.load(std::memory_order_acquire) != sequence_) return Poll::busy();
   if (current_ && current_->running.load(std::memory_order_acquire) != 0) return Poll::busy();
   current_ = nullptr;
-  if (failed_.load(std::memory_order_acquire) == 0) return Poll::done();
-  aborted_ = true;
-  return Poll::failed(Code::peer_lost);
+  if (failed_.load(std::memory_order_acquire)) aborted_ = true;
+  return aborted_ ? Poll::failed(Code::peer_lost) : Poll::done();
 }
 
 void Group::abort() {

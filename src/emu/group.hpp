@@ -25,6 +25,7 @@ struct Arena {
 // What goes into a gpu::Blob.
 struct BlobData {
   uint64_t magic = 0;
+  uint64_t process = 0;  // nonce of the process
   int32_t pid = 0;
   int32_t fd = -1;
   uint64_t lane_offset = 0;

@@ -14,6 +14,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#ifdef __CUDACC__
+#define TUTTI_ON_BOTH __host__ __device__
+#else
+#define TUTTI_ON_BOTH
+#endif
+
 namespace tutti::gpu {
 
 inline constexpr uint32_t max_ranks = 8;
@@ -70,7 +76,7 @@ constexpr uint64_t lane_cleared_bytes(const Layout& layout) {
 }
 
 // Index of `source` among the inboxes and rings of `owner`: a rank has none for itself.
-constexpr uint32_t source_index(uint32_t owner, uint32_t source) {
+TUTTI_ON_BOTH constexpr uint32_t source_index(uint32_t owner, uint32_t source) {
   return source < owner ? source : source - 1;
 }
 

@@ -13,6 +13,20 @@ TUTTI_KERNEL_FN uint64_t address(const void* p) {
   return reinterpret_cast<uint64_t>(p);
 }
 
+// One word by bytes, of which only `valid` may be touched; the rest reads as zero. Out of line: the
+// rare ways shall cost the common ones neither registers nor instruction cache.
+TUTTI_KERNEL_COLD uint32_t load_word_slow(const char* p, uint64_t valid) {
+  uint32_t word = 0;
+  TUTTI_NO_UNROLL
+  for (uint32_t b = 0; b < 4 && b < valid; ++b)
+    word |= static_cast<uint32_t>(static_cast<uint8_t>(p[b])) << (8 * b);
+  return word;
+}
+TUTTI_KERNEL_COLD void store_word_slow(char* p, uint64_t valid, uint32_t word) {
+  TUTTI_NO_UNROLL
+  for (uint32_t b = 0; b < 4 && b < valid; ++b) p[b] = static_cast<char>(word >> (8 * b));
+}
+
 // Words * 4 bytes at `p`, of which only `valid` may be touched; the rest reads as zero.
 template <int Words>
 TUTTI_KERNEL_FN void load_words(const char* p, uint64_t valid, uint32_t (&out)[Words]) {
@@ -22,14 +36,8 @@ TUTTI_KERNEL_FN void load_words(const char* p, uint64_t valid, uint32_t (&out)[W
     return;
   }
   TUTTI_UNROLL
-  for (int i = 0; i < Words; ++i) {
-    uint32_t word = 0;
-    TUTTI_UNROLL
-    for (int b = 0; b < 4; ++b)
-      if (static_cast<uint64_t>(i * 4 + b) < valid)
-        word |= static_cast<uint32_t>(static_cast<uint8_t>(p[i * 4 + b])) << (8 * b);
-    out[i] = word;
-  }
+  for (uint64_t i = 0; i < Words; ++i)
+    out[i] = load_word_slow(p + 4 * i, valid > 4 * i ? valid - 4 * i : 0);
 }
 
 template <int Words>
@@ -40,12 +48,8 @@ TUTTI_KERNEL_FN void store_words(char* p, uint64_t valid, const uint32_t (&in)[W
     return;
   }
   TUTTI_UNROLL
-  for (int i = 0; i < Words; ++i) {
-    TUTTI_UNROLL
-    for (int b = 0; b < 4; ++b)
-      if (static_cast<uint64_t>(i * 4 + b) < valid)
-        p[i * 4 + b] = static_cast<char>(in[i] >> (8 * b));
-  }
+  for (uint64_t i = 0; i < Words; ++i)
+    store_word_slow(p + 4 * i, valid > 4 * i ? valid - 4 * i : 0, in[i]);
 }
 
 // The slow ways of a pack, out of line so that they cost the fast loops no registers.

@@ -94,26 +94,27 @@ TUTTI_KERNEL_FN void fold_halves(const uint32_t (&v)[N][Words], uint32_t n,
   }
 }
 
+// Units of two LL lines (6 words) are made for 8-byte types only, units of one line hold none of
+// them: the code that a unit never needs is left out (it doubled the size of the kernels).
 template <class M, int Words, int N, Fold fold>
 TUTTI_KERNEL_FN void fold_elem(Elem elem, const uint32_t (&v)[N][Words], uint32_t n,
                                uint32_t (&out)[Words]) {
   constexpr bool arithmetic = fold == Fold::sum || fold == Fold::prod;
-  switch (elem) {
-    case Elem::f32:
-      return fold_words<M, Words, N, fold, float>(v, n, out);
-    case Elem::f16:
-      return fold_halves<M, Words, N, fold, false>(v, n, out);
-    case Elem::bf16:
-      return fold_halves<M, Words, N, fold, true>(v, n, out);
-    case Elem::i32:
-      if constexpr (arithmetic) return fold_words<M, Words, N, fold, uint32_t>(v, n, out);
-      return fold_words<M, Words, N, fold, int32_t>(v, n, out);
-    case Elem::u32:
-      return fold_words<M, Words, N, fold, uint32_t>(v, n, out);
-    default:
-      break;
-  }
-  // A unit of one LL line holds no 8-byte element: the host never asks for it.
+  if constexpr (Words % 6 != 0) switch (elem) {
+      case Elem::f32:
+        return fold_words<M, Words, N, fold, float>(v, n, out);
+      case Elem::f16:
+        return fold_halves<M, Words, N, fold, false>(v, n, out);
+      case Elem::bf16:
+        return fold_halves<M, Words, N, fold, true>(v, n, out);
+      case Elem::i32:
+        if constexpr (arithmetic) return fold_words<M, Words, N, fold, uint32_t>(v, n, out);
+        return fold_words<M, Words, N, fold, int32_t>(v, n, out);
+      case Elem::u32:
+        return fold_words<M, Words, N, fold, uint32_t>(v, n, out);
+      default:
+        break;
+    }
   if constexpr (Words % 2 == 0) switch (elem) {
       case Elem::f64:
         return fold_pairs<M, Words, N, fold, double>(v, n, out);

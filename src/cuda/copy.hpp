@@ -1,0 +1,14 @@
+// Copies between any two kinds of memory, on streams of tutti's own.
+#pragma once
+
+#include "cuda/driver.hpp"
+
+namespace tutti::cuda {
+
+Status copy(int device, void* to, const void* from, size_t bytes);
+Status copy_start(int device, void* to, const void* from, size_t bytes, uint64_t* handle);
+Poll copy_poll(uint64_t handle);
+Status host_register(void* memory, size_t bytes);
+void host_unregister(void* memory);
+
+}  // namespace tutti::cuda

@@ -1,0 +1,141 @@
+#include "cuda/device.hpp"
+
+#include <sys/random.h>
+
+#include <cstring>
+#include <memory>
+
+#include "base/text.hpp"
+
+extern "C" const unsigned char tutti_fatbin_kernels[];
+
+namespace tutti::cuda {
+
+namespace {
+
+std::mutex devices_mutex;
+
+constexpr const char* kernel_symbols[] = {
+#define TUTTI_KERNEL(name, threads, body) "tutti_" #name,
+#include "gpu/kernels.def"
+#undef TUTTI_KERNEL
+};
+
+Status open_device(int ordinal, Device& d) {
+  d.ordinal = ordinal;
+  TUTTI_CU_TRY(cuDeviceGet(&d.handle, ordinal));
+  TUTTI_CU_TRY(cuDeviceGetUuid(&d.uuid, d.handle));
+  TUTTI_CU_TRY(cuDevicePrimaryCtxRetain(&d.context, d.handle));
+  int value = 0;
+  TUTTI_CU_TRY(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, d.handle));
+  d.sms = static_cast<uint32_t>(value);
+  // Old drivers do not know the attribute: then several ranks on one GPU count as without MPS.
+  value = 0;
+  d.mps = cu().cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, d.handle) ==
+              CUDA_SUCCESS &&
+          value != 0;
+  Scope scope(d.context);
+  for (CUstream& stream : d.copy_streams)
+    TUTTI_CU_TRY(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0));
+  TUTTI_CU_TRY(cuStreamCreateWithPriority(&d.control, CU_STREAM_NON_BLOCKING, 0));
+  return Code::ok;
+}
+
+}  // namespace
+
+std::unique_lock<std::mutex> lock_devices() {
+  return std::unique_lock(devices_mutex);
+}
+
+Result<Device*> device(int ordinal) {
+  static auto& devices = *new std::map<int, std::unique_ptr<Device>>;
+  auto found = devices.find(ordinal);
+  if (found != devices.end()) return found->second.get();
+  auto made = std::make_unique<Device>();
+  Status status = open_device(ordinal, *made);
+  if (!status.ok()) return status;
+  return (devices[ordinal] = std::move(made)).get();
+}
+
+Status Device::load_kernels() {
+  if (kernels[0]) return Code::ok;
+  CUmodule module = nullptr;
+  TUTTI_CU_TRY(cuModuleLoadData(&module, tutti_fatbin_kernels));
+  CUfunction found[gpu::kernel_count] = {};
+  for (uint32_t k = 0; k < gpu::kernel_count; ++k) {
+    TUTTI_CU_TRY(cuModuleGetFunction(&found[k], module, kernel_symbols[k]));
+    // With lazy loading a kernel would be loaded at its first launch, which may wait for the device
+    // to be idle: a deadlock while another kernel of ours waits for a peer.
+    int registers = 0;
+    if (cu().cuFuncLoad)
+      TUTTI_CU_TRY(cuFuncLoad(found[k]));
+    else
+      TUTTI_CU_TRY(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, found[k]));
+  }
+  std::memcpy(kernels, found, sizeof found);
+  return Code::ok;
+}
+
+Status Device::make_arena(uint64_t lane_bytes) {
+  if (arena) return Code::ok;
+  gpu::LanePool pool(lane_bytes ? lane_bytes : gpu::default_lane_bytes, gpu::small_lane_bytes,
+                     gpu::small_lane_count);
+  CUdeviceptr memory = 0;
+  TUTTI_CU_TRY(cuMemAlloc(&memory, pool.total_bytes()));
+  Status exported =
+      check(cu().cuIpcGetMemHandle(&arena_handle, memory), "cuIpcGetMemHandle of lanes");
+  if (!exported.ok()) {
+    cu().cuMemFree(memory);
+    return exported;
+  }
+  arena = memory;
+  arena_nonce = random_number();
+  lanes = std::move(pool);
+  return Code::ok;
+}
+
+Result<HostLine*> Device::take_line() {
+  if (free_lines_.empty()) {
+    constexpr size_t lines = 16;
+    void* memory = nullptr;
+    TUTTI_CU_TRY(cuMemHostAlloc(&memory, lines * sizeof(HostLine),
+                                CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+    for (size_t i = 0; i < lines; ++i) free_lines_.push_back(static_cast<HostLine*>(memory) + i);
+  }
+  HostLine* line = free_lines_.back();
+  free_lines_.pop_back();
+  std::memset(static_cast<void*>(line), 0, sizeof *line);
+  return line;
+}
+
+uint64_t random_number() {
+  uint64_t number = 0;
+  while (number == 0)
+    if (getrandom(&number, sizeof number, 0) != sizeof number) number = 0;
+  return number;
+}
+
+uint64_t process_nonce() {
+  static const uint64_t nonce = random_number();
+  return nonce;
+}
+
+CUcontext any_context() {
+  static std::mutex mutex;
+  static CUcontext context = nullptr;
+  std::lock_guard lock(mutex);
+  int count = 0;
+  if (context || cu().cuDeviceGetCount(&count) != CUDA_SUCCESS) return context;
+  for (int i = 0; i < count && !context; ++i) {
+    CUdevice handle;
+    unsigned flags = 0;
+    int active = 0;
+    if (cu().cuDeviceGet(&handle, i) == CUDA_SUCCESS &&
+        cu().cuDevicePrimaryCtxGetState(handle, &flags, &active) == CUDA_SUCCESS && active &&
+        cu().cuDevicePrimaryCtxRetain(&context, handle) != CUDA_SUCCESS)
+      context = nullptr;
+  }
+  return context;
+}
+
+}  // namespace tutti::cuda

@@ -1,0 +1,27 @@
+// Knobs for measurements and tests, set by name: overrides of the tuning table (before a group
+// connects, on all its members alike; 0 keeps the table), and refusals: k > 0 refuses the k-th use
+// from now on.
+#pragma once
+
+#include <atomic>
+
+#include "gpu/tuning.hpp"
+
+namespace tutti::cuda {
+
+// The table, or a copy with the overrides applied; lives on.
+const gpu::Tuning* tuning_in_force();
+
+struct Refusals {
+  std::atomic<long> exports{0};
+  std::atomic<long> imports{0};
+  std::atomic<long> launches{0};
+};
+Refusals& refusals();
+// True when this use is the one to refuse; says so in the log.
+bool refuse(std::atomic<long>& countdown, const char* what);
+
+}  // namespace tutti::cuda
+
+// Sets a knob of knobs.cc; -1 when there is none of that name.
+extern "C" __attribute__((visibility("default"))) int tutti_cuda_set(const char* knob, long value);
