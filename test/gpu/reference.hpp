@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "core/problem.hpp"
@@ -86,14 +87,22 @@ inline uint64_t input_bits(Dtype dtype, Op op, uint64_t seed, int rank, uint64_t
       case 1:
         value = -0.0;
         break;
-      case 2:
-        value = NAN;
-        break;
       case 3:
         value = INFINITY;
         break;
       default:
         break;
+    }
+  // NaNs of any sign and payload: min and max hand the bits on.
+  if (compares && h % 61 == 2) switch (dtype) {
+      case Dtype::f16:
+        return 0x7e00 | (h >> 20 & 0x81ff);
+      case Dtype::bf16:
+        return 0x7fc0 | (h >> 20 & 0x803f);
+      case Dtype::f32:
+        return 0x7fc00000 | (h >> 20 & 0x803fffff);
+      default:
+        return uint64_t{0x7ff8} << 48 | (h & 0x8007ffffffffffff);
     }
   switch (dtype) {
     case Dtype::f16:
@@ -114,6 +123,17 @@ inline uint64_t input_bits(Dtype dtype, Op op, uint64_t seed, int rank, uint64_t
   }
 }
 
+// Whether min or max keeps a, of the lower rank: a NaN before a number, -0.0 before +0.0.
+template <class T>
+bool keeps_first(Op op, T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(a)) return true;
+    if (std::isnan(b)) return false;
+    if (a == b) return std::signbit(a) == std::signbit(b) || std::signbit(a) == (op == Op::min);
+  }
+  return op == Op::min ? a <= b : a >= b;
+}
+
 template <class T>
 T reduce_one(Op op, T a, T b) {
   switch (op) {
@@ -121,10 +141,8 @@ T reduce_one(Op op, T a, T b) {
       return a + b;
     case Op::prod:
       return a * b;
-    case Op::min:
-      return a < b ? a : b;
     default:
-      return a > b ? a : b;
+      return keeps_first(op, a, b) ? a : b;
   }
 }
 
@@ -152,7 +170,7 @@ inline uint64_t fold_16(Format16 f, Op op, const std::vector<uint64_t>& bits) {
     for (size_t r = 1; r < bits.size(); ++r) {
       double a = widen16(f, static_cast<uint16_t>(kept)),
              b = widen16(f, static_cast<uint16_t>(bits[r]));
-      if (!(op == Op::min ? a < b : a > b)) kept = bits[r];
+      if (!keeps_first(op, a, b)) kept = bits[r];
     }
     return kept;
   }

@@ -176,7 +176,9 @@ class Trial {
     return width == 8 ? ~uint64_t{0} : (uint64_t{1} << 8 * width) - 1;
   }
   bool both_nan(uint64_t a, uint64_t b) const {
-    if (agreed_.coll == Coll::allgather) return false;
+    // Only of a NaN that a sum or product makes the payload is open.
+    if (agreed_.coll == Coll::allgather || agreed_.op == Op::min || agreed_.op == Op::max)
+      return false;
     const auto nan = [&](uint64_t bits) {
       switch (agreed_.dtype) {
         case Dtype::f32:

@@ -1,9 +1,11 @@
 // The arithmetic: n operands of a few words each, folded in rank order.
 //
-// Order and rounding are part of the contract (DESIGN law 5): operand 0 first, then 1, 2, ...; sums
-// and products of 16-bit types accumulate in fp32 and round once at the end. Minimum and maximum
-// keep the bits of the operand they choose and are `a < b ? a : b` (`a > b ? a : b`) with the lower
-// rank as a, so NaN and -0.0 fall out the same on every path.
+// Order, rounding and the rules for NaN and zero are those of the host reductions (shm/reduce.hpp),
+// so that a call gives the same bits whichever path it takes (DESIGN law 5): operand 0 first, then
+// 1, 2,
+// ...; sums and products of 16-bit types accumulate in fp32 and round once at the end. In minimum
+// and maximum a NaN wins over every number, of several the lowest rank's, bit for bit, and -0.0 is
+// less than +0.0. Only the payload of a NaN that a sum or product makes is the machine's.
 #pragma once
 
 #include "gpu/kernel/machine.hpp"
@@ -23,6 +25,31 @@ TUTTI_KERNEL_FN T apply(T a, T b) {
   if constexpr (fold == Fold::prod) return a * b;
   if constexpr (fold == Fold::min) return a < b ? a : b;
   if constexpr (fold == Fold::max) return a > b ? a : b;
+}
+
+// Minimum or maximum of two floating numbers by their bits: turned into integers that are ordered
+// likewise. Signed is the integer of the type's width; 16-bit types come shifted to the top of 32.
+template <Fold fold, class Signed>
+TUTTI_KERNEL_FN Signed extreme(Signed a, Signed b, Signed infinity) {
+  constexpr int sign_bit = sizeof(Signed) * 8 - 1;
+  constexpr Signed magnitude = static_cast<Signed>(~(Signed{1} << sign_bit));
+  if ((a & magnitude) > infinity) return a;
+  if ((b & magnitude) > infinity) return b;
+  const Signed key_a = a ^ ((a >> sign_bit) & magnitude);
+  const Signed key_b = b ^ ((b >> sign_bit) & magnitude);
+  return (fold == Fold::min ? key_a <= key_b : key_a >= key_b) ? a : b;
+}
+template <Fold fold>
+TUTTI_KERNEL_FN float apply(float a, float b) {
+  if constexpr (fold == Fold::sum) return a + b;
+  if constexpr (fold == Fold::prod) return a * b;
+  return as<float>(extreme<fold>(as<int32_t>(a), as<int32_t>(b), int32_t{0x7f800000}));
+}
+template <Fold fold>
+TUTTI_KERNEL_FN double apply(double a, double b) {
+  if constexpr (fold == Fold::sum) return a + b;
+  if constexpr (fold == Fold::prod) return a * b;
+  return as<double>(extreme<fold>(as<int64_t>(a), as<int64_t>(b), int64_t{0x7ff} << 52));
 }
 
 // Types of 4 bytes, one a word. Signed integers wrap: they are added as unsigned ones.
@@ -67,28 +94,27 @@ TUTTI_KERNEL_FN uint32_t narrow(float value) {
 template <class M, int Words, int N, Fold fold, bool brain>
 TUTTI_KERNEL_FN void fold_halves(const uint32_t (&v)[N][Words], uint32_t n,
                                  uint32_t (&out)[Words]) {
+  constexpr int32_t infinity = brain ? 0x7f800000 : 0x7c000000;
   TUTTI_UNROLL
   for (int i = 0; i < Words; ++i) {
     uint32_t word = 0;
     TUTTI_UNROLL
     for (int shift = 0; shift < 32; shift += 16) {
-      uint32_t bits = v[0][i] >> shift & 0xffff;
-      float sum = widen<M, brain>(bits);
-      TUTTI_UNROLL
-      for (int s = 1; s < N; ++s) {
-        if (N != 2 && static_cast<uint32_t>(s) >= n) continue;
-        uint32_t next_bits = v[s][i] >> shift & 0xffff;
-        float next = widen<M, brain>(next_bits);
-        if constexpr (fold == Fold::sum || fold == Fold::prod) {
-          sum = apply<fold>(sum, next);
-        } else {
-          bool keep = fold == Fold::min ? sum < next : sum > next;
-          bits = keep ? bits : next_bits;
-          sum = keep ? sum : next;
-        }
+      if constexpr (fold == Fold::sum || fold == Fold::prod) {
+        float sum = widen<M, brain>(v[0][i] >> shift & 0xffff);
+        TUTTI_UNROLL
+        for (int s = 1; s < N; ++s)
+          if (N == 2 || static_cast<uint32_t>(s) < n)
+            sum = apply<fold>(sum, widen<M, brain>(v[s][i] >> shift & 0xffff));
+        word |= narrow<M, brain>(sum) << shift;
+      } else {
+        int32_t kept = static_cast<int32_t>(v[0][i] >> shift << 16);
+        TUTTI_UNROLL
+        for (int s = 1; s < N; ++s)
+          if (N == 2 || static_cast<uint32_t>(s) < n)
+            kept = extreme<fold>(kept, static_cast<int32_t>(v[s][i] >> shift << 16), infinity);
+        word |= static_cast<uint32_t>(kept) >> 16 << shift;
       }
-      if constexpr (fold == Fold::sum || fold == Fold::prod) bits = narrow<M, brain>(sum);
-      word |= bits << shift;
     }
     out[i] = word;
   }
