@@ -180,6 +180,7 @@ std::string RequireList::print(Require value) {
 namespace {
 
 constexpr std::string_view prefix = "TUTTI_";
+constexpr std::string_view ucx_prefix = "TUTTI_UCX_";
 
 // A row with the way to set its field: what parse_config needs beside SettingInfo.
 using Setter = bool (*)(Config& config, std::string_view value);
@@ -266,6 +267,8 @@ ParsedConfig parse_config(std::span<const std::string> environment) {
   for (const std::string& entry : environment) {
     const std::string_view name = std::string_view(entry).substr(0, entry.find('='));
     if (!name.starts_with(prefix) || name.size() == entry.size()) continue;
+    // Options of the UCX module's context, under UCX's own names: UCX reads and checks them.
+    if (name.starts_with(ucx_prefix)) continue;
     if (!seen.insert(name).second) continue;
     const std::string_view value = std::string_view(entry).substr(name.size() + 1);
     const auto* row = std::find_if(std::begin(rows), std::end(rows),

@@ -77,6 +77,12 @@ TEST(Config, UnknownNamesGiveOneWarningWithTheNearest) {
             std::string::npos);
 }
 
+TEST(Config, OptionsOfUcxAreUcxsOwn) {
+  ParsedConfig parsed = parse_config(std::vector<std::string>{"TUTTI_UCX_TLS=tcp"});
+  EXPECT_TRUE(parsed.errors.empty());
+  EXPECT_TRUE(parsed.warnings.empty());
+}
+
 TEST(Config, TheFirstOfTwoEntriesCounts) {
   const ParsedConfig parsed = parse({"TUTTI_STATS=y", "TUTTI_STATS=n"});
   EXPECT_TRUE(parsed.config.stats);

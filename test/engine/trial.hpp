@@ -1,0 +1,144 @@
+// One collective call with random data: the memory of all ranks, the executors of those that run in
+// this process, and the sequential reference.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "../coll/call.hpp"
+#include "coll/registry.hpp"
+#include "engine/executor.hpp"
+#include "guarded.hpp"
+#include "ranks.hpp"
+
+namespace tutti {
+
+class Trial {
+ public:
+  // The transport of a rank, or nullptr for one of another process. Every process draws the same
+  // data from the seed.
+  using TransportOf = std::function<Transport*(int rank)>;
+
+  Trial(const Algorithm& algorithm, const Call& call, const Params& params, uint64_t seed,
+        const TransportOf& transport_of)
+      : call_(call), nranks_(static_cast<int>(call.problems().size())) {
+    topology_.nranks = nranks_;
+    schedules_ = schedules(algorithm, call, topology_, params);
+    for (int rank = 0; rank < nranks_ && !schedules_.empty(); ++rank) {
+      const Schedule& schedule = schedules_[static_cast<size_t>(rank)];
+      memory_.push_back(
+          std::make_unique<Memory>(schedule, seed * 64 + static_cast<uint64_t>(rank)));
+      executors_.push_back(nullptr);
+      if (Transport* transport = transport_of(rank)) {
+        Executor::Places places;
+        places.schedule = &schedule;
+        places.transport = transport;
+        places.extent_bytes = 8;
+        Result<std::unique_ptr<Executor>> executor = Executor::open(std::move(places));
+        if (executor.ok()) executors_.back() = std::move(*executor);
+      }
+    }
+  }
+
+  // New data for every rank.
+  void fill() {
+    contributed_.clear();
+    for (int rank = 0; rank < nranks_; ++rank) {
+      Memory& memory = *memory_[static_cast<size_t>(rank)];
+      memory.fill();
+      contributed_.push_back(contributed(rank));
+    }
+  }
+
+  void run(int rank, uint64_t sequence) {
+    const size_t r = static_cast<size_t>(rank);
+    ASSERT_LT(r, executors_.size()) << "no schedules";
+    ASSERT_NE(executors_[r], nullptr);
+    Memory& memory = *memory_[r];
+    executors_[r]->bind({memory.input.data(), memory.output.data(), memory.scratch.data(),
+                         call_.agreed().commutative ? sum_u64() : composition(), sequence});
+    Status status = run_operation(*executors_[r]).status;
+    EXPECT_TRUE(status.ok()) << status.text();
+  }
+
+  void check(int rank) {
+    const Memory& memory = *memory_[static_cast<size_t>(rank)];
+    Words expected = memory.before;
+    for (const Piece& piece : expectation(call_.problems(), rank))
+      for (uint64_t i = 0; i < piece.where.count; ++i)
+        expected[piece.where.offset + i] = reference(piece, i);
+    EXPECT_TRUE(words_of(memory.output) == expected) << "rank " << rank << " has a wrong result";
+    EXPECT_TRUE(memory.intact()) << "rank " << rank << ": input or canaries changed";
+  }
+
+ private:
+  using Words = std::vector<uint64_t>;
+
+  // Sized by the contract, elements of 64 bits.
+  struct Memory {
+    Memory(const Schedule& schedule, uint64_t seed)
+        : input(schedule.input_count * 8),
+          output(schedule.output_count * 8),
+          scratch(schedule.scratch_count * 8),
+          random(seed) {}
+    void fill() {
+      for (Guarded* memory : {&input, &output})
+        for (size_t i = 0; i < memory->bytes() / 8; ++i) {
+          const uint64_t value = random();
+          std::memcpy(memory->data() + 8 * i, &value, 8);
+        }
+      before = words_of(output);
+      sent = words_of(input);
+    }
+    bool intact() const {
+      return input.intact() && output.intact() && scratch.intact() && words_of(input) == sent;
+    }
+    Guarded input, output, scratch;
+    Words before, sent;
+    std::mt19937_64 random;
+  };
+
+  static Words words_of(const Guarded& memory) {
+    Words words(memory.bytes() / 8);
+    if (!words.empty()) std::memcpy(words.data(), memory.data(), memory.bytes());
+    return words;
+  }
+
+  // The rank's contribution, element by element.
+  Words contributed(int rank) const {
+    const Memory& memory = *memory_[static_cast<size_t>(rank)];
+    Words all;
+    for (const Piece& piece :
+         contribution(call_.problems()[static_cast<size_t>(rank)], rank, nranks_)) {
+      const Words& from = piece.where.space == Space::input ? memory.sent : memory.before;
+      all.resize(std::max<size_t>(all.size(), piece.index + piece.where.count));
+      for (uint64_t i = 0; i < piece.where.count; ++i)
+        all[piece.index + i] = from[piece.where.offset + i];
+    }
+    return all;
+  }
+
+  uint64_t reference(const Piece& piece, uint64_t i) const {
+    uint64_t value = contributed_[static_cast<size_t>(piece.first)].at(piece.index + i);
+    for (int rank = piece.first + 1; rank <= piece.last; ++rank) {
+      const uint64_t next = contributed_[static_cast<size_t>(rank)].at(piece.index + i);
+      value = call_.agreed().commutative ? value + next : compose(value, next);
+    }
+    return value;
+  }
+
+  const Call& call_;
+  int nranks_;
+  Topology topology_;
+  std::vector<Schedule> schedules_;
+  std::vector<std::unique_ptr<Memory>> memory_;
+  std::vector<Words> contributed_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+};
+
+}  // namespace tutti
