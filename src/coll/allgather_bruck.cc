@@ -48,10 +48,21 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  const double n = s.bytes;
+  Estimate e;
+  e.near = {s.log_near, n / s.far * (1 - 1 / s.near)};
+  e.far = {s.log_far, n * (1 - 1 / s.far), s.near};
+  e.copied = n;
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm allgather_bruck{
-    "bruck", "Doubling with rotated blocks, any P; short blocks.", collectives, {}, applies,
+    "bruck",     "Doubling with rotated blocks, any P; short blocks.",
+    collectives, {},
+    applies,     estimate,
     generate};
 
 }  // namespace tutti

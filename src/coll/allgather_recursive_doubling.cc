@@ -54,6 +54,15 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  const double n = s.bytes;
+  Estimate e;
+  e.near = {s.log_near, n / s.far * (1 - 1 / s.near)};
+  e.far = {s.log_far, n * (1 - 1 / s.far), s.near};
+  if (s.folds) s.add(e, 3, n);
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm allgather_recursive_doubling{
@@ -62,6 +71,7 @@ extern const Algorithm allgather_recursive_doubling{
     collectives,
     {},
     applies,
+    estimate,
     generate};
 
 }  // namespace tutti

@@ -40,9 +40,16 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  Estimate e;
+  s.stream(e, s.ranks - 1, s.bytes * (1 - 1 / s.ranks));
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm allgather_ring{
-    "ring", "Blocks go round a ring; long blocks.", collectives, parameters, applies, generate};
+    "ring",  "Blocks go round a ring; long blocks.", collectives, parameters, applies, estimate,
+    generate};
 
 }  // namespace tutti

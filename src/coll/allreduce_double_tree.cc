@@ -161,11 +161,20 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
+  const double chunks = s.chunks(s.bytes / 2, params[0], 256);
+  Estimate e;
+  s.stream(e, 2 * s.rounds(2) + chunks, 2 * s.bytes + 2 * s.rounds(2) * s.bytes / 2 / chunks, 2);
+  e.reduced = s.bytes;
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm allreduce_double_tree{
     "double_tree", "Two binary trees, half a vector each, in chunks; many ranks.",
     collectives,   parameters,
-    applies,       generate};
+    applies,       estimate,
+    generate};
 
 }  // namespace tutti

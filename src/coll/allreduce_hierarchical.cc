@@ -39,11 +39,17 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
       .allreduce();
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
+  return estimate_levels(*top_of(params), s, static_cast<int>(params[3]), params[0],
+                         static_cast<Inner>(params[1]));
+}
+
 }  // namespace
 
 extern const Algorithm allreduce_hierarchical{
     "hierarchical", "Levels: reduce-scatter in units, allreduce by slices between them, allgather.",
     collectives,    parameters,
-    applies,        generate};
+    applies,        estimate,
+    generate};
 
 }  // namespace tutti

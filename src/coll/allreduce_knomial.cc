@@ -111,11 +111,20 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
+  const double k = static_cast<double>(params[0]), rounds = s.rounds(k);
+  Estimate e;
+  s.stream(e, rounds, rounds * (k - 1) * s.bytes, s.near);
+  e.reduced = rounds * (k - 1) * s.bytes;
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm allreduce_knomial{
     "knomial",   "Exchange of whole vectors among groups of k ranks; short messages.",
     collectives, parameters,
-    applies,     generate};
+    applies,     estimate,
+    generate};
 
 }  // namespace tutti

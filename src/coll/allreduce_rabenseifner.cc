@@ -110,11 +110,22 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  const double n = s.bytes;
+  Estimate e;
+  e.near = {2 * s.log_near, 2 * n * (1 - 1 / s.near)};
+  e.far = {2 * s.log_far, 2 * n / s.near * (1 - 1 / s.far), s.near};
+  if (s.folds) s.add(e, 2, 2 * n);
+  e.reduced = (s.folds ? 2 : 1) * n;
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm allreduce_rabenseifner{
     "rabenseifner", "Recursive halving, then recursive doubling; middle and long messages.",
     collectives,    {},
-    applies,        generate};
+    applies,        estimate,
+    generate};
 
 }  // namespace tutti

@@ -62,6 +62,16 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  const double n = s.bytes;
+  Estimate e;
+  e.near = {s.log_near, s.log_near * n};
+  e.far = {s.log_far, s.log_far * n, s.near};
+  if (s.folds) s.add(e, 2, 2 * n);
+  e.reduced = (s.log_near + s.log_far + (s.folds ? 1 : 0)) * n;
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm allreduce_recursive_doubling{
@@ -70,6 +80,7 @@ extern const Algorithm allreduce_recursive_doubling{
     collectives,
     {},
     applies,
+    estimate,
     generate};
 
 }  // namespace tutti

@@ -51,11 +51,19 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  Estimate e;
+  s.stream(e, 2 * (s.ranks - 1), 2 * s.bytes * (1 - 1 / s.ranks));
+  e.reduced = s.bytes;
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm allreduce_ring{
     "ring",      "Reduce-scatter and allgather round a ring; long messages.",
     collectives, parameters,
-    applies,     generate};
+    applies,     estimate,
+    generate};
 
 }  // namespace tutti

@@ -62,10 +62,21 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  const double n = s.bytes / 2;
+  Estimate e;
+  e.near = {s.log_near, s.log_near * n};
+  e.far = {s.log_far, s.log_far * n, s.near};
+  e.copied = s.bytes * (s.log_near + s.log_far + 2);
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm alltoall_bruck{
-    "bruck", "Log P messages of many blocks each; very short blocks.", collectives, {}, applies,
+    "bruck",     "Log P messages of many blocks each; very short blocks.",
+    collectives, {},
+    applies,     estimate,
     generate};
 
 }  // namespace tutti

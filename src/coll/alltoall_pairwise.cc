@@ -22,10 +22,18 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return pairwise_exchange(problem, place.rank, place.nranks(), place.params[0], false, builder);
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
+  const double window = static_cast<double>(params[0]);
+  Estimate e;
+  s.stream(e, s.ranks / window, s.bytes * (1 - 1 / s.ranks), s.near * (1 - s.near / s.ranks));
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm alltoall_pairwise{"pairwise",  "Every pair exchanges directly; long blocks.",
                                          collectives, parameters,
-                                         applies,     generate};
+                                         applies,     estimate,
+                                         generate};
 
 }  // namespace tutti

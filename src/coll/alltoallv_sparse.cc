@@ -23,10 +23,19 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return pairwise_exchange(problem, place.rank, place.nranks(), place.params[0], true, builder);
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
+  const double window = static_cast<double>(params[0]);
+  Estimate e;
+  s.stream(e, s.ranks / window, s.bytes * (1 - 1 / s.ranks), s.near * (1 - s.near / s.ranks));
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm alltoallv_sparse{
-    "sparse", "Only pairs with data exchange; few neighbours.", collectives, parameters, applies,
+    "sparse",    "Only pairs with data exchange; few neighbours.",
+    collectives, parameters,
+    applies,     estimate,
     generate};
 
 }  // namespace tutti

@@ -26,10 +26,19 @@ Status generate(const Problem&, const Place& place, ScheduleBuilder& builder) {
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  Estimate e;
+  e.near = {s.log_near, 0};
+  e.far = {s.log_far, 0, s.near};
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm barrier_dissemination{
-    "dissemination", "Everyone tells the rank at distance 1, 2, 4, ...", collectives, {}, applies,
+    "dissemination", "Everyone tells the rank at distance 1, 2, 4, ...",
+    collectives,     {},
+    applies,         estimate,
     generate};
 
 }  // namespace tutti

@@ -29,11 +29,16 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return Composer(problem, place, 1, -1, setting, builder).barrier();
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
+  return estimate_levels(*top_of(params), s, 1, 0, static_cast<Inner>(params[0]));
+}
+
 }  // namespace
 
 extern const Algorithm barrier_hierarchical{
     "hierarchical", "Levels: word to one rank of every unit, a barrier of these, word back.",
     collectives,    parameters,
-    applies,        generate};
+    applies,        estimate,
+    generate};
 
 }  // namespace tutti

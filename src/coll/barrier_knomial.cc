@@ -31,11 +31,20 @@ Status generate(const Problem&, const Place& place, ScheduleBuilder& builder) {
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
+  const double k = static_cast<double>(params[0]);
+  Estimate e;
+  // A rank hears its k - 1 children of a level one after the other.
+  s.stream(e, 2 * s.rounds(k) * (1 + (k - 1) / 8), 0);
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm barrier_knomial{
     "knomial",   "Up a tree of radix k and down again; few messages.",
     collectives, parameters,
-    applies,     generate};
+    applies,     estimate,
+    generate};
 
 }  // namespace tutti

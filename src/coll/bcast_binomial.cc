@@ -20,9 +20,16 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  Estimate e;
+  e.near = {s.log_near, s.log_near * s.bytes};
+  e.far = {s.log_far, s.log_far * s.bytes};
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm bcast_binomial{
-    "binomial", "Binomial tree; short messages.", collectives, {}, applies, generate};
+    "binomial", "Binomial tree; short messages.", collectives, {}, applies, estimate, generate};
 
 }  // namespace tutti

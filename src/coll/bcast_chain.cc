@@ -32,10 +32,18 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
+  const double chunks = s.chunks(s.bytes, params[0], 512), hops = std::max(s.ranks - 2, 0.0);
+  Estimate e;
+  s.stream(e, hops + chunks, s.bytes + hops * s.bytes / chunks);
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm bcast_chain{"chain",     "Chunks down a chain of ranks; very long messages.",
                                    collectives, parameters,
-                                   applies,     generate};
+                                   applies,     estimate,
+                                   generate};
 
 }  // namespace tutti

@@ -33,11 +33,16 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return Composer(problem, place, 1, problem.agreed.root, setting, builder).bcast();
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
+  return estimate_levels(*top_of(params), s, 1, params[0], static_cast<Inner>(params[1]));
+}
+
 }  // namespace
 
 extern const Algorithm bcast_hierarchical{
     "hierarchical", "Levels: broadcast between units, then inside them.",
     collectives,    parameters,
-    applies,        generate};
+    applies,        estimate,
+    generate};
 
 }  // namespace tutti

@@ -61,6 +61,12 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  Estimate e;
+  s.stream(e, s.rounds(2) + s.ranks - 1, 2 * s.bytes * (1 - 1 / s.ranks));
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm bcast_scatter_allgather{
@@ -69,6 +75,7 @@ extern const Algorithm bcast_scatter_allgather{
     collectives,
     parameters,
     applies,
+    estimate,
     generate};
 
 }  // namespace tutti

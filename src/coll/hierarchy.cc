@@ -173,6 +173,36 @@ bool has_levels(const Topology& topology) {
   return false;
 }
 
+Estimate estimate_levels(const Algorithm& top, const Scale& scale, int rails, uint64_t chunk_bytes,
+                         Inner inner) {
+  const Coll coll = top.collectives[0];
+  const double n = scale.bytes;
+  const bool both = coll == Coll::allreduce || coll == Coll::barrier;
+  double slices = std::min(scale.near, scale.nics > 1 ? scale.nics : scale.near);
+  if (rails > 0) slices = std::min(slices, static_cast<double>(rails));
+  if (!both) slices = 1;
+  Agreed agreed;
+  agreed.coll = coll;
+  Estimate e = top.estimate(agreed, scale.between(scale.far, 1 / slices), top.standard_params());
+  if (scale.far <= 1) e = {};
+  e.far.streams = std::max(e.far.streams, slices);
+  const double ways = both ? 2 : 1;
+  // Inside: a reduce-scatter sends all but the own slice; to one owner it is a tree of whole
+  // vectors.
+  const double moved = slices > 1 ? n * (1 - 1 / scale.near) : n * scale.log_near;
+  const double rounds = slices > 1 ? std::max(1.0, (scale.near - 1) / 4) : scale.log_near;
+  e.chunks = chunk_bytes == 0 ? 1 : scale.chunks(n, chunk_bytes, 256);
+  if (inner == Inner::groups) {
+    e.groups = ways * e.chunks;
+    e.group_bytes = ways * n * (1 - 1 / scale.near);
+  } else {
+    e.near = {ways * rounds * e.chunks, ways * moved};
+    if (coll == Coll::allreduce || coll == Coll::reduce) e.reduced += n;
+  }
+  e.far.messages *= e.chunks;
+  return e;
+}
+
 Composer::Composer(const Problem& problem, const Place& place, int rails, int root, Setting setting,
                    ScheduleBuilder& builder)
     : problem_(problem),

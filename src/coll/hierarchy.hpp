@@ -49,6 +49,10 @@ bool has_levels(const Topology& topology);
 // How phases inside units are done.
 enum class Inner : uint8_t { messages, groups };
 
+// Cost of a composition whose top is done by `top`. `rails` as in plan_levels.
+Estimate estimate_levels(const Algorithm& top, const Scale& scale, int rails, uint64_t chunk_bytes,
+                         Inner inner);
+
 // Writes chunk after chunk, so that phases of neighbouring chunks overlap: what leads to the top of
 // chunk c + depth comes after all of chunk c. Group steps of one rank form one chain, equal on all
 // ranks of a unit, so engines may serialise them.

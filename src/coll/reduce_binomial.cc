@@ -32,10 +32,20 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  Estimate e;
+  e.near = {s.log_near, s.log_near * s.bytes};
+  e.far = {s.log_far, s.log_far * s.bytes};
+  e.reduced = (s.log_near + s.log_far) * s.bytes;
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm reduce_binomial{
-    "binomial", "Binomial tree of whole vectors; short messages.", collectives, {}, applies,
+    "binomial",  "Binomial tree of whole vectors; short messages.",
+    collectives, {},
+    applies,     estimate,
     generate};
 
 }  // namespace tutti

@@ -35,10 +35,16 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return Composer(problem, place, 1, problem.agreed.root, setting, builder).reduce();
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
+  return estimate_levels(*top_of(params), s, 1, params[0], static_cast<Inner>(params[1]));
+}
+
 }  // namespace
 
 extern const Algorithm reduce_hierarchical{
-    "hierarchical", "Levels: reduce in units, then between them.", collectives, parameters, applies,
+    "hierarchical", "Levels: reduce in units, then between them.",
+    collectives,    parameters,
+    applies,        estimate,
     generate};
 
 }  // namespace tutti

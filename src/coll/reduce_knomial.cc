@@ -35,9 +35,18 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
+  const double k = static_cast<double>(params[0]), rounds = s.rounds(k);
+  Estimate e;
+  s.stream(e, rounds, rounds * (k - 1) * s.bytes);
+  e.reduced = rounds * (k - 1) * s.bytes;
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm reduce_knomial{
-    "knomial", "Tree of radix k; short messages.", collectives, parameters, applies, generate};
+    "knomial", "Tree of radix k; short messages.", collectives, parameters, applies, estimate,
+    generate};
 
 }  // namespace tutti

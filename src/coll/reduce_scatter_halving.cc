@@ -101,11 +101,22 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  const double n = s.bytes;
+  Estimate e;
+  e.near = {s.log_near, n / s.far * (1 - 1 / s.near)};
+  e.far = {s.log_far, n * (1 - 1 / s.far), s.near};
+  if (s.folds) s.add(e, 2, n + n / s.ranks);
+  e.reduced = (s.folds ? 2 : 1) * n;
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm reduce_scatter_halving{
     "halving",   "Exchange with ranks at distance P/2, P/4, ...; short and middle messages.",
     collectives, {},
-    applies,     generate};
+    applies,     estimate,
+    generate};
 
 }  // namespace tutti

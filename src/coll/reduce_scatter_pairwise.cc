@@ -106,11 +106,20 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
+  const double window = static_cast<double>(params[0]);
+  Estimate e;
+  s.stream(e, (s.ranks - 1) / window, s.bytes * (1 - 1 / s.ranks), s.near * (1 - s.near / s.ranks));
+  e.reduced = s.bytes;
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm reduce_scatter_pairwise{
     "pairwise",  "Every pair exchanges its blocks directly; long or uneven blocks.",
     collectives, parameters,
-    applies,     generate};
+    applies,     estimate,
+    generate};
 
 }  // namespace tutti

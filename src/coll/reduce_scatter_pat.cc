@@ -102,11 +102,22 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  const double n = s.bytes;
+  Estimate e;
+  e.near = {s.log_near, n * (1 - 1 / s.near)};
+  e.far = {s.log_far, n / s.near * (1 - 1 / s.far), s.near};
+  e.reduced = n;
+  e.copied = n;
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm reduce_scatter_pat{
     "pat",       "Binomial trees of all blocks side by side, nearest ranks first; any P.",
     collectives, {},
-    applies,     generate};
+    applies,     estimate,
+    generate};
 
 }  // namespace tutti

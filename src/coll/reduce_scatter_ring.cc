@@ -35,10 +35,19 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  Estimate e;
+  s.stream(e, s.ranks - 1, s.bytes * (1 - 1 / s.ranks));
+  e.reduced = s.bytes;
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm reduce_scatter_ring{
-    "ring",  "One part a step round a ring; long messages.", collectives, parameters, applies,
+    "ring",      "One part a step round a ring; long messages.",
+    collectives, parameters,
+    applies,     estimate,
     generate};
 
 }  // namespace tutti

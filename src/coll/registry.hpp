@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/status.hpp"
+#include "coll/estimate.hpp"
 #include "core/problem.hpp"
 #include "sched/contract.hpp"
 #include "sched/schedule.hpp"
@@ -53,6 +54,8 @@ struct Algorithm {
   std::span<const Param> parameters;
   // Whether it does the call at all, from facts equal on all ranks.
   bool (*applies)(const Agreed& agreed, const Topology& topology, const Params& params);
+  // Cost in closed form, equal on all ranks.
+  Estimate (*estimate)(const Agreed& agreed, const Scale& scale, const Params& params);
   // Appends this rank's steps. Which messages are sent depends on agreed facts alone (alltoallv: on
   // sizes that both ends know).
   Status (*generate)(const Problem& problem, const Place& place, ScheduleBuilder& builder);

@@ -61,9 +61,18 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
+  const double chunks = s.chunks(s.bytes, params[0], 512), hops = s.ranks - 1;
+  Estimate e;
+  s.stream(e, hops + chunks, s.bytes + hops * s.bytes / chunks);
+  e.reduced = s.bytes + hops * s.bytes / chunks;
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm scan_chain{
-    "chain", "Chunks up the ranks; long messages.", collectives, parameters, applies, generate};
+    "chain", "Chunks up the ranks; long messages.", collectives, parameters, applies, estimate,
+    generate};
 
 }  // namespace tutti

@@ -52,6 +52,14 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  Estimate e;
+  e.near = {s.log_near, s.log_near * s.bytes};
+  e.far = {s.log_far, s.log_far * s.bytes, s.near};
+  e.reduced = (s.log_near + s.log_far) * s.bytes;
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm scan_recursive_doubling{
@@ -60,6 +68,7 @@ extern const Algorithm scan_recursive_doubling{
     collectives,
     {},
     applies,
+    estimate,
     generate};
 
 }  // namespace tutti

@@ -50,9 +50,16 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  Estimate e;
+  s.stream(e, s.rounds(2), s.bytes * (1 - 1 / s.ranks));
+  e.copied = s.bytes / 2;
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm scatter_binomial{
-    "binomial", "Binomial tree; short blocks.", collectives, {}, applies, generate};
+    "binomial", "Binomial tree; short blocks.", collectives, {}, applies, estimate, generate};
 
 }  // namespace tutti

@@ -39,11 +39,18 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   return {};
 }
 
+Estimate estimate(const Agreed&, const Scale& s, const Params&) {
+  Estimate e;
+  s.stream(e, std::max(1.0, (s.ranks - 1) / 8), s.bytes * (1 - 1 / s.ranks));
+  return e;
+}
+
 }  // namespace
 
 extern const Algorithm scatter_linear{
     "linear",    "The root sends to everyone; long or uneven blocks.",
     collectives, parameters,
-    applies,     generate};
+    applies,     estimate,
+    generate};
 
 }  // namespace tutti

@@ -1,0 +1,55 @@
+// Estimate: what a call costs by an algorithm, in messages and bytes on the longest path: input of
+// the cost model (src/tune/cost.hpp). Closed forms, so that a choice among thousands of ranks takes
+// microseconds.
+#pragma once
+
+#include <cstdint>
+
+#include "core/problem.hpp"
+#include "topo/topology.hpp"
+
+namespace tutti {
+
+// Messages and bytes one after the other, and how many such streams leave a node at once.
+struct Load {
+  double messages = 0;
+  double bytes = 0;
+  double streams = 1;
+};
+
+struct Estimate {
+  Load near;           // inside nodes
+  Load far;            // between nodes
+  double reduced = 0;  // bytes that a rank combines
+  double copied = 0;   // bytes that it moves in its own memory
+  double groups = 0;   // group steps one after the other, and bytes that a rank gives to them
+  double group_bytes = 0;
+  double chunks = 1;  // pieces whose near and far parts overlap
+};
+
+// The numbers that closed forms are made of. They take it that nodes hold runs of ranks; where
+// ranks go round the nodes, flat algorithms by doubling look cheaper than they are.
+struct Scale {
+  double ranks = 1;
+  double near = 1;      // most ranks of a node
+  double far = 1;       // nodes
+  double nics = 1;      // fewest NICs that serve the ranks of a node; 1 where nothing is known
+  double log_near = 0;  // rounds of doubling inside nodes and between them
+  double log_far = 0;
+  bool folds = false;  // ranks are no power of two
+  double bytes = 0;  // of the whole vector: all blocks of an allgather, of one rank in an alltoall
+  bool devices = false;  // ranks have GPUs
+
+  Scale(const Agreed& agreed, const Topology& topology);
+  double rounds(double radix) const;
+  double chunks(double n, uint64_t chunk_bytes, double most) const;
+  // Adds to the far load if there are several nodes, else to the near one.
+  void add(Estimate& estimate, double messages, double bytes, double streams = 1) const;
+  // The same for what streams through all ranks at once (rings, chains, trees): links inside nodes
+  // carry it too, at the same time.
+  void stream(Estimate& estimate, double messages, double bytes, double streams = 1) const;
+  // The same call among `members` ranks, one a node, on `part` of the bytes.
+  Scale between(double members, double part) const;
+};
+
+}  // namespace tutti

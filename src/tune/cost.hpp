@@ -1,0 +1,44 @@
+// Cost model: nanoseconds of an estimate on a kind of machine, as in LogGP (A. Alexandrov, M.
+// Ionescu, K. Schauser, C. Scheiman, SPAA 1995) with parameters per level: a message costs its
+// level's latency, a byte its level's gap, and streams that leave a node share its NICs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "coll/estimate.hpp"
+
+namespace tutti {
+
+struct LinkCost {
+  double latency_ns = 0;  // of a message with no bytes, one way, software included
+  double ns_per_byte = 0;
+};
+
+struct CostModel {
+  const char* name = "";
+  LinkCost node;    // ranks of a node through shared memory
+  LinkCost nvlink;  // GPUs of a domain
+  LinkCost fabric;  // through one NIC
+  double reduce_ns_per_byte = 0;
+  double copy_ns_per_byte = 0;
+  LinkCost group;  // a group step: its start and end, and a byte that a member gives to it
+};
+
+// Where a number of a shipped model comes from.
+struct Figure {
+  const char* name;  // "node latency"
+  double value;
+  const char* source;
+};
+
+// Parameter sets that come with tutti.
+std::span<const CostModel> cost_models();
+const CostModel* find_cost_model(std::string_view name);
+std::span<const Figure> figures(const CostModel& model);
+
+// Whole nanoseconds: equal on all ranks, so that ties are ties everywhere.
+uint64_t cost_ns(const Estimate& estimate, const Scale& scale, const CostModel& model);
+
+}  // namespace tutti

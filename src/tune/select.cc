@@ -1,0 +1,121 @@
+#include "tune/select.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+
+namespace tutti {
+
+namespace {
+
+bool does(const Choice& choice, const Agreed& agreed, const Topology& topology) {
+  return choice.algorithm == nullptr || choice.algorithm->applies(agreed, topology, choice.params);
+}
+
+// First rule that matches and can do the call; those that cannot go to `passed_by`.
+const TuneRule* first_match(std::span<const TuneRule> rules, const Agreed& agreed,
+                            const Topology& topology, std::vector<std::string>* passed_by) {
+  for (const TuneRule& rule : rules) {
+    if (!rule.matches(agreed, topology)) continue;
+    if (does({rule.algorithm, rule.params}, agreed, topology)) return &rule;
+    if (passed_by != nullptr) passed_by->push_back(rule.text);
+  }
+  return nullptr;
+}
+
+// Parameters worth a look: the standard ones, with every value of the choices. Group steps only
+// where they can work.
+std::vector<Params> variants(const Algorithm& algorithm, bool groups) {
+  std::vector<Params> all = {algorithm.standard_params()};
+  for (size_t i = 0; i < algorithm.parameters.size(); ++i) {
+    const Param& param = algorithm.parameters[i];
+    if (param.unit != Param::Unit::choice) continue;
+    const bool inner = std::string_view(param.name) == "inner";
+    std::vector<Params> next;
+    for (const Params& params : all)
+      for (uint64_t v = param.least; v <= (inner && !groups ? param.standard : param.most); ++v) {
+        next.push_back(params);
+        next.back().values[i] = v;
+      }
+    all = next;
+  }
+  // One slice saves messages, many spread the bytes.
+  const std::vector<Params> base = all;
+  for (size_t i = 0; i < algorithm.parameters.size(); ++i)
+    if (std::string_view(algorithm.parameters[i].name) == "rails")
+      for (Params params : base) {
+        params.values[i] = 1;
+        all.push_back(params);
+      }
+  return all;
+}
+
+std::vector<Candidate> candidates(const Agreed& agreed, const Topology& topology,
+                                  const Tuning& tuning) {
+  const CostModel& model = tuning.model != nullptr ? *tuning.model : cost_models()[0];
+  const Scale scale(agreed, topology);
+  std::vector<Candidate> all;
+  for (const Algorithm* algorithm : algorithms()) {
+    if (!algorithm->serves(agreed.coll)) continue;
+    for (const Params& params : variants(*algorithm, tuning.groups)) {
+      Candidate candidate{{algorithm, params}, algorithm->applies(agreed, topology, params), 0};
+      if (candidate.applies)
+        candidate.cost_ns = cost_ns(algorithm->estimate(agreed, scale, params), scale, model);
+      all.push_back(candidate);
+    }
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
+    return std::pair(!a.applies, a.cost_ns) < std::pair(!b.applies, b.cost_ns);
+  });
+  return all;
+}
+
+}  // namespace
+
+Explanation explain(const Agreed& agreed, const Topology& topology, const Tuning& tuning) {
+  Explanation e;
+  e.candidates = candidates(agreed, topology, tuning);
+  if (const TuneRule* rule = first_match(tuning.rules, agreed, topology, &e.passed_by)) {
+    e.by = DecidedBy::rule;
+    e.rule = rule->text;
+    e.choice = {rule->algorithm, rule->params};
+  } else if (const TuneRule* row = first_match(tuning.table, agreed, topology, &e.passed_by)) {
+    e.by = DecidedBy::table;
+    e.rule = row->text;
+    e.choice = {row->algorithm, row->params};
+  } else if (!e.candidates.empty() && e.candidates[0].applies) {
+    e.by = DecidedBy::cost;
+    e.choice = e.candidates[0].choice;
+  }
+  return e;
+}
+
+Choice select(const Agreed& agreed, const Topology& topology, const Tuning& tuning) {
+  if (const TuneRule* rule = first_match(tuning.rules, agreed, topology, nullptr))
+    return {rule->algorithm, rule->params};
+  if (const TuneRule* row = first_match(tuning.table, agreed, topology, nullptr))
+    return {row->algorithm, row->params};
+  const std::vector<Candidate> all = candidates(agreed, topology, tuning);
+  return all.empty() || !all[0].applies ? Choice{} : all[0].choice;
+}
+
+std::string print(const Explanation& e) {
+  auto named = [](const Choice& choice) -> std::string {
+    if (choice.algorithm == nullptr) return "the MPI below";
+    const std::string params = describe(*choice.algorithm, choice.params);
+    return choice.algorithm->scheme + (params.empty() ? "" : "," + params);
+  };
+  std::string out = text("{:>14}  algorithm\n", "cost");
+  for (const Candidate& c : e.candidates)
+    out += c.applies
+               ? text("{:>11} us  {}\n", text("{}.{:02}", c.cost_ns / 1000, c.cost_ns / 10 % 100),
+                      named(c.choice))
+               : text("{:>14}  {}\n", "cannot do it", named(c.choice));
+  for (const std::string& rule : e.passed_by) out += text("passed by, cannot do it: {}\n", rule);
+  constexpr const char* by[] = {"rule", "table row", "least cost", "no algorithm applies"};
+  out += text("chosen: {}, by {}", named(e.choice), by[static_cast<size_t>(e.by)]);
+  if (!e.rule.empty()) out += text(" \"{}\"", e.rule);
+  return out + "\n";
+}
+
+}  // namespace tutti

@@ -1,0 +1,51 @@
+// Select: which algorithm does a call. A pure function of facts equal on all ranks, so all choose
+// alike.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "coll/registry.hpp"
+#include "tune/cost.hpp"
+#include "tune/rules.hpp"
+
+namespace tutti {
+
+struct Tuning {
+  std::span<const TuneRule>
+      rules{};  // the user's: the first that matches and can do the call decides
+  std::span<const TuneRule> table{};  // measured rows, likewise, where no rule does
+  const CostModel* model = nullptr;   // where no row does either; nullptr: the first shipped one
+  // Whether units of a hierarchy can work by group steps here.
+  bool groups = false;
+};
+
+struct Choice {
+  const Algorithm* algorithm = nullptr;  // nullptr: the MPI below
+  Params params;
+};
+
+enum class DecidedBy : uint8_t { rule, table, cost, nothing };
+
+struct Candidate {
+  Choice choice;
+  bool applies = true;
+  uint64_t cost_ns = 0;
+};
+
+// What select considered and why it chose: a value, for tutti-info and logs.
+struct Explanation {
+  Choice choice;
+  DecidedBy by = DecidedBy::nothing;
+  std::string rule;                    // that decided
+  std::vector<std::string> passed_by;  // rules and rows that match but cannot do the call
+  std::vector<Candidate> candidates;   // cheapest first; ties in the registry's order
+};
+
+// By cost, the cheapest; among equals the first in the registry, then the least parameters.
+Choice select(const Agreed& agreed, const Topology& topology, const Tuning& tuning);
+Explanation explain(const Agreed& agreed, const Topology& topology, const Tuning& tuning);
+std::string print(const Explanation& explanation);
+
+}  // namespace tutti

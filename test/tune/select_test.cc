@@ -1,0 +1,150 @@
+#include "tune/select.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <set>
+
+namespace tutti {
+namespace {
+
+Agreed call(Coll coll, uint64_t bytes) {
+  Agreed agreed;
+  agreed.coll = coll;
+  agreed.dtype = Dtype::u8;
+  agreed.count = coll == Coll::barrier ? 0 : bytes;
+  return agreed;
+}
+
+std::string scheme(const Choice& choice) {
+  return choice.algorithm == nullptr ? "below" : choice.algorithm->scheme;
+}
+
+TEST(Select, RulesGoBeforeTablesAndTablesBeforeCost) {
+  const auto rules = *parse_rules(Coll::allreduce, "below @ ..1k; rabenseifner @ 1m..");
+  const auto table = *parse_table("allreduce double_tree @ 512..");
+  const Topology t = *parse_topology("node:4 rank:4");
+  const Tuning tuning{.rules = rules, .table = table};
+  EXPECT_EQ(scheme(select(call(Coll::allreduce, 1024), t, tuning)), "below");
+  EXPECT_EQ(scheme(select(call(Coll::allreduce, 2048), t, tuning)), "double_tree");
+  EXPECT_EQ(scheme(select(call(Coll::allreduce, 1 << 20), t, tuning)), "rabenseifner");
+  EXPECT_EQ(explain(call(Coll::allreduce, 2048), t, tuning).by, DecidedBy::table);
+  EXPECT_EQ(explain(call(Coll::allreduce, 1024), t, tuning).by, DecidedBy::rule);
+  EXPECT_EQ(explain(call(Coll::allreduce, 8), t, {}).by, DecidedBy::cost);
+}
+
+TEST(Select, ARuleThatCannotDoTheCallIsPassedByAndSaid) {
+  const auto rules = *parse_rules(Coll::allreduce, "ring; knomial,radix=2");
+  Agreed ordered = call(Coll::allreduce, 4096);
+  ordered.op = Op::user;
+  ordered.commutative = false;
+  const Topology t = Topology::flat(4);
+  Explanation e = explain(ordered, t, {.rules = rules});
+  EXPECT_EQ(scheme(e.choice), "knomial");
+  EXPECT_EQ(e.passed_by, std::vector<std::string>{"ring"});
+}
+
+TEST(Select, ExplainSaysWhatSelectDoes) {
+  for (const char* words : {"rank:1", "rank:7", "gpu:8 nic:8", "node:2 gpu:8 nic:4",
+                            "node:32 gpu:8", "node:16 rank:1", "node:3 rank:5,2,7"}) {
+    const Topology t = *parse_topology(words);
+    for (size_t c = 0; c < coll_count; ++c)
+      for (uint64_t bytes : {0, 8, 4096, 1 << 20, 64 << 20})
+        for (bool groups : {false, true}) {
+          const Agreed agreed = call(static_cast<Coll>(c), bytes);
+          const Tuning tuning{.groups = groups};
+          const Explanation e = explain(agreed, t, tuning);
+          const Choice choice = select(agreed, t, tuning);
+          EXPECT_EQ(e.choice.algorithm, choice.algorithm);
+          EXPECT_EQ(e.choice.params, choice.params);
+          ASSERT_NE(choice.algorithm, nullptr) << words << " " << name(agreed.coll);
+          EXPECT_TRUE(choice.algorithm->applies(agreed, t, choice.params));
+          EXPECT_FALSE(print(e).empty());
+        }
+  }
+}
+
+TEST(Select, OrderedOperationsGetWhatKeepsTheirOrder) {
+  Agreed ordered = call(Coll::reduce_scatter_block, 1 << 20);
+  ordered.op = Op::user;
+  ordered.commutative = false;
+  EXPECT_EQ(scheme(select(ordered, Topology::flat(6), {})), "pairwise");
+}
+
+TEST(Select, GroupStepsAreChosenOnlyWhereTheyWork) {
+  const Topology t = *parse_topology("node:4 gpu:8 nic:8");
+  for (const Candidate& c : explain(call(Coll::allreduce, 64 << 20), t, {}).candidates)
+    if (scheme(c.choice) == "hierarchical") {
+      EXPECT_EQ(c.choice.params[1], 0u);
+    }
+  const Choice choice = select(call(Coll::allreduce, 64 << 20), t, {.groups = true});
+  EXPECT_EQ(scheme(choice), "hierarchical");
+  EXPECT_EQ(choice.params[1], 1u);
+}
+
+// What the field agrees on, as a check of the model's shape.
+TEST(Select, ShortMessagesTakeFewStepsLongOnesFewBytes) {
+  const Topology flat = Topology::flat(16);
+  const std::set<std::string> few_steps = {"recursive_doubling", "knomial"};
+  const std::set<std::string> few_bytes = {"ring", "rabenseifner", "double_tree"};
+  EXPECT_TRUE(few_steps.count(scheme(select(call(Coll::allreduce, 8), flat, {}))));
+  EXPECT_TRUE(few_bytes.count(scheme(select(call(Coll::allreduce, 64 << 20), flat, {}))));
+  EXPECT_EQ(scheme(select(call(Coll::alltoall, 8), Topology::flat(64), {})), "bruck");
+  EXPECT_EQ(scheme(select(call(Coll::alltoall, 1 << 20), Topology::flat(64), {})), "pairwise");
+}
+
+TEST(Select, TiesGoToTheFirstInTheRegistry) {
+  // Nothing moves: every cost of one rank is nil or equal.
+  const Explanation e = explain(call(Coll::allreduce, 0), Topology::flat(1), {});
+  for (size_t i = 1; i < e.candidates.size(); ++i)
+    if (e.candidates[i].applies && e.candidates[i].cost_ns == e.candidates[i - 1].cost_ns) {
+      auto all = algorithms();
+      auto at = [&](size_t k) {
+        return std::find(all.begin(), all.end(), e.candidates[k].choice.algorithm) - all.begin();
+      };
+      EXPECT_LE(at(i - 1), at(i));
+    }
+}
+
+TEST(Select, IsQuickAtFourThousandRanks) {
+  const Topology t = *parse_topology("node:512 gpu:8 nic:8");
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 10; ++i)
+    EXPECT_NE(select(call(Coll::allreduce, 1 << 20), t, {}).algorithm, nullptr);
+  const auto spent = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(spent, std::chrono::milliseconds(10 * 50));
+}
+
+TEST(Cost, EveryFigureNamesItsSource) {
+  ASSERT_FALSE(cost_models().empty());
+  for (const CostModel& model : cost_models()) {
+    EXPECT_EQ(find_cost_model(model.name)->name, std::string(model.name));
+    EXPECT_FALSE(figures(model).empty());
+    for (const Figure& figure : figures(model)) {
+      EXPECT_GT(figure.value, 0) << figure.name;
+      EXPECT_GT(std::string(figure.source).size(), 8u) << figure.name;
+    }
+  }
+  EXPECT_EQ(find_cost_model("no such model"), nullptr);
+}
+
+TEST(Cost, GrowsWithBytesAndRanks) {
+  for (const Algorithm* algorithm : algorithms())
+    for (Coll coll : algorithm->collectives) {
+      const Params params = algorithm->standard_params();
+      uint64_t before = 0;
+      for (uint64_t bytes : {1, 1 << 10, 1 << 20, 1 << 26}) {
+        const Agreed agreed = call(coll, bytes);
+        const Topology t = *parse_topology("node:4 rank:4");
+        const Scale scale(agreed, t);
+        const uint64_t cost =
+            cost_ns(algorithm->estimate(agreed, scale, params), scale, cost_models()[0]);
+        EXPECT_GE(cost, before) << name(coll) << " " << algorithm->scheme;
+        before = cost;
+      }
+      EXPECT_GT(before, 0u) << name(coll) << " " << algorithm->scheme;
+    }
+}
+
+}  // namespace
+}  // namespace tutti
