@@ -88,17 +88,21 @@ void DeviceGroup::settle() {
     state_ = State::ready;
     return;
   }
+  // The rank that knows more has said it.
+  const char* why = own_ == Status(Code::unsupported)
+                        ? "devices that do not reach each other, or that ranks share without MPS"
+                        : own_.text();
   state_ = State::failed;
   if (group_ != nullptr) module_->close(group_);
   group_ = nullptr;
   if (config_.require.p2p) {
     TUTTI_ERROR("comm", "{}: TUTTI_REQUIRE names p2p, but the GPUs cannot be joined: {}",
-                comm_name_, own_.text());
+                comm_name_, why);
     return;
   }
   if (node_.rank() == 0)
     TUTTI_WARN("comm", "{}: device buffers go through shared memory, not NVLink: {}", comm_name_,
-               own_.text());
+               why);
 }
 
 Poll DeviceGroup::connect(const gpu::Module* module, int device) {
