@@ -5,7 +5,7 @@
 //
 //   gpu_bench [--module PATH] [--ranks N] [--colls allreduce,allgather,reduce_scatter_block]
 //             [--min BYTES] [--max BYTES] [--step FACTOR] [--in-place] [--lane BYTES] [--ctas N]
-//             [--set knob=value,...]... [--nccl LIB] [--nccl-windows] [--raw FILE]
+//             [--phases] [--set knob=value,...]... [--nccl LIB] [--nccl-windows] [--raw FILE]
 //
 // Bytes: of the vector (allreduce), of the total output (allgather) or input
 // (reduce_scatter_block).
@@ -39,6 +39,7 @@ struct Options {
   std::vector<std::string> settings;
   std::string nccl;
   bool nccl_windows = false;
+  bool phases = false;
   std::string raw;
 };
 
@@ -208,11 +209,36 @@ class Bench {
       }
   }
 
-  void one(const Shape& shape, bool nccl, const void* send) {
-    if (nccl) {
-      if (!nccl_.call(shape, send, recv_)) job_.fail("NCCL");
-      return;
+  // Where the time of a call goes: until the gate is closed, in start(), until poll() says done.
+  void phases(const Shape& shape, uint64_t bytes) {
+    constexpr int calls = 1000;
+    std::vector<double> parts[3];
+    for (int i = 0; i < calls; ++i) {
+      gpu::Call call = call_of(shape, send_);
+      const double begin = now_seconds();
+      job_.gate(0, ++calls_);
+      const double closed = now_seconds();
+      must(job_.module().start(group_, call), "start");
+      const double started = now_seconds();
+      while (!job_.module().poll(group_).finished()) {
+      }
+      const double done = now_seconds();
+      parts[0].push_back(closed - begin);
+      parts[1].push_back(started - closed);
+      parts[2].push_back(done - started);
     }
+    double medians[3];
+    for (int i = 0; i < 3; ++i) {
+      std::sort(parts[i].begin(), parts[i].end());
+      medians[i] = job_.worst(parts[i][calls / 2]) * 1e6;
+    }
+    if (job_.rank() == 0)
+      std::printf("phases %-20s %11llu B gate %.2f us start %.2f us wait %.2f us\n",
+                  name(shape.coll), static_cast<unsigned long long>(bytes), medians[0], medians[1],
+                  medians[2]);
+  }
+
+  gpu::Call call_of(const Shape& shape, const void* send) const {
     gpu::Call call;
     call.agreed.coll = shape.coll;
     call.agreed.dtype = Dtype::f32;
@@ -220,6 +246,15 @@ class Bench {
     call.send = send;
     call.recv = recv_;
     call.recv_kind = gpu::Kind::device;
+    return call;
+  }
+
+  void one(const Shape& shape, bool nccl, const void* send) {
+    if (nccl) {
+      if (!nccl_.call(shape, send, recv_)) job_.fail("NCCL");
+      return;
+    }
+    const gpu::Call call = call_of(shape, send);
     job_.gate(0, ++calls_);
     must(job_.module().start(group_, call), "start");
     while (true) {
@@ -270,6 +305,7 @@ class Bench {
     }
     job_.barrier();
     check(shape, nccl);
+    if (options_.phases && !nccl) phases(shape, bytes);
     write_raw(who, shape, bytes, times);
     std::sort(times.begin(), times.end());
     const double median = job_.worst(times[times.size() / 2]);
@@ -320,7 +356,7 @@ Options parse(int argc, char** argv) {
       {"min", 1, nullptr, 'a'},      {"max", 1, nullptr, 'b'},   {"step", 1, nullptr, 'f'},
       {"in-place", 0, nullptr, 'i'}, {"lane", 1, nullptr, 'l'},  {"ctas", 1, nullptr, 't'},
       {"set", 1, nullptr, 's'},      {"nccl", 1, nullptr, 'n'},  {"nccl-windows", 0, nullptr, 'w'},
-      {"raw", 1, nullptr, 'o'},      {nullptr, 0, nullptr, 0}};
+      {"phases", 0, nullptr, 'p'},   {"raw", 1, nullptr, 'o'},   {nullptr, 0, nullptr, 0}};
   for (int c; (c = getopt_long(argc, argv, "", names, nullptr)) != -1;) switch (c) {
       case 'm':
         o.module = optarg;
@@ -357,6 +393,9 @@ Options parse(int argc, char** argv) {
         break;
       case 'w':
         o.nccl_windows = true;
+        break;
+      case 'p':
+        o.phases = true;
         break;
       case 'o':
         o.raw = optarg;

@@ -9,7 +9,7 @@ using M = cuda::Machine;
 }
 
 #define TUTTI_KERNEL(name, threads, body)                                 \
-  extern "C" __global__ void __launch_bounds__(threads)                   \
+  extern "C" __global__ void __launch_bounds__(threads, 1)                   \
       tutti_##name(const __grid_constant__ KernelArgs args) {             \
     body(M(), args);                                                      \
   }

@@ -50,7 +50,7 @@ class LanePool {
   uint64_t total_bytes_ = 0;
 };
 
-inline constexpr uint64_t default_lane_bytes = uint64_t{54} << 20;
+inline constexpr uint64_t default_lane_bytes = uint64_t{40} << 20;
 inline constexpr uint64_t small_lane_bytes = 2 << 20;
 inline constexpr uint32_t small_lane_count = 4;
 

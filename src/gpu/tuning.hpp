@@ -45,34 +45,36 @@ struct Tuning {
 
 inline constexpr uint64_t no_limit = ~uint64_t{0};
 
+// Sources: the laboratory's 12,900 measurements, and bench/results/2026-11-29-gpu-* with these kernels.
 namespace h200 {
-// Two ranks: LL wins to 2 MiB (15.9 us against 17-18; 24.3 against 23.4 at 4 MiB). More ranks: from
-// the cost model of bytes a port (one-shot LL sends 2.67 (n-1) N), not measured.
+// Two ranks: LL wins to 2 MiB (17.5 us; the push engine needs 25.5 at 4). More ranks: from the cost
+// model of bytes a port (one-shot LL sends 2.67 (n - 1) N), not measured with a GPU for every rank.
 inline constexpr LlLimit ll_limits[] = {
     {2, 2 << 20, 1 << 20}, {4, 256 << 10, 256 << 10}, {8, 96 << 10, 96 << 10}};
-// Many CTAs of one line a thread beat few with several lines by 1-1.5 us.
+// Many CTAs of one line a thread beat few with several lines by 1-1.5 us. 128, 512 or 1024 threads
+// throughout differ by under 0.2 us to 64 KiB; at 1 MiB 128 need 18.6 us, 512 13.9, 1024 12.6. Kernels
+// made for one reduction gained nothing that the noise shows (8.2-8.7 us against 8.5-8.7 at 8 B).
 inline constexpr LlRow ll_rows[] = {
     {32, 32}, {2048, 128}, {8192, 256}, {48 << 10, 512}, {no_limit, 1024}};
-// 64 + 64 CTAs; chunk by size. 64 KiB chunks cost 10-30 % from 64 MiB up; rings under 3 slots a
-// pusher lose 20 % (hence chunks of 256 KiB only where the ring holds 192 of them: plan() halves
-// them if not).
-inline constexpr PushRow exchange_rows[] = {{2 << 20, 64, 64, 0, 512, 32 << 10},
-                                            {16 << 20, 64, 64, 0, 1024, 64 << 10},
-                                            {64 << 20, 64, 64, 0, 1024, 128 << 10},
-                                            {no_limit, 64, 64, 0, 1024, 256 << 10}};
+// 64 + 64 CTAs: 48 + 64 and 32 + 64 cost 1-10 % to 64 MiB; 48 + 84 is equal at 1 GiB. Chunks: at 64 MiB
+// 32 KiB need 259 us, 64 KiB 214, 128 KiB 204; from 256 MiB up 128 and 256 KiB are equal. A lane of 54
+// MiB instead of 40 gains nothing at any size.
+inline constexpr PushRow exchange_rows[] = {{6 << 20, 64, 64, 0, 512, 64 << 10},
+                                            {24 << 20, 64, 64, 0, 1024, 64 << 10},
+                                            {no_limit, 64, 64, 0, 1024, 128 << 10}};
 // Not measured: a third of the CTAs each, chunks as above.
 inline constexpr PushRow two_shot_rows[] = {{4 << 20, 32, 48, 48, 512, 32 << 10},
                                             {64 << 20, 32, 48, 48, 512, 64 << 10},
                                             {no_limit, 32, 48, 48, 512, 128 << 10}};
-// Through scratch, pushers store the local copy: 17 us at 4 MiB, 36 at 16, 1491 at 1 GiB.
-inline constexpr PushRow allgather_rows[] = {{2 << 20, 64, 0, 64, 512, 32 << 10},
-                                             {16 << 20, 64, 0, 64, 1024, 64 << 10},
-                                             {64 << 20, 64, 0, 64, 1024, 128 << 10},
-                                             {no_limit, 64, 0, 64, 1024, 256 << 10}};
+// Spreaders store the local copy too. 48 or 84 spreaders gain at most 1 %; chunks of 64 KiB win to 64
+// MiB in all (108.5 us), then 128 KiB (397 us at 256 MiB against 422).
+inline constexpr PushRow allgather_rows[] = {{2 << 20, 64, 0, 64, 1024, 32 << 10},
+                                             {48 << 20, 64, 0, 64, 1024, 64 << 10},
+                                             {no_limit, 64, 0, 64, 1024, 128 << 10}};
 }  // namespace h200
 
 inline constexpr Tuning tuning_h200 = {
-    "H200, 2 x NV18",    "2026-11",           "laboratory, 12,900 measurements",
+    "H200, 2 x NV18",    "2026-11",           "laboratory; bench/results/2026-11-29-gpu-second",
     h200::ll_limits,     h200::ll_rows,       h200::exchange_rows,
     h200::two_shot_rows, h200::allgather_rows};
 

@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "base/text.hpp"
 #include "gpu/lane_pool.hpp"
@@ -356,6 +357,12 @@ void case_kinds_and_copies(World& w) {
                       static_cast<int>(found[0].kind), static_cast<int>(found[1].kind)));
     if (gpu::device_readable(kind) && found[0].device != w.job.device())
       w.job.fail(text("device {} instead of {}", found[0].device, w.job.device()));
+    // A thread of the program that has no context sees the same.
+    gpu::Pointer elsewhere[3];
+    std::thread([&] { module.query(pointers, 3, elsewhere); }).join();
+    if (elsewhere[0].kind != kind || elsewhere[1].kind != Kind::host)
+      w.job.fail(text("kind {} is seen as {} by a thread without a context", static_cast<int>(kind),
+                      static_cast<int>(elsewhere[0].kind)));
     const uint64_t id = found[0].buffer_id;
     w.job.memory().release(kind, memory);
     memory = w.job.memory().allocate(kind, w.job.device(), 1 << 16);
