@@ -1,11 +1,11 @@
-// Memory of any kind for the twin test: host, emulated device memory (libtutti_emu.so) or CUDA,
-// both reached by dlopen so that the program itself needs neither.
+// Memory of any kind for programs that test and measure: host, emulated device memory
+// (libtutti_emu.so) or CUDA, both reached by dlopen so that the program itself needs neither.
 #pragma once
 
 #include <string>
 #include <vector>
 
-namespace twin {
+namespace kinds {
 
 enum class Kind { host, pinned, managed, device, async };
 
@@ -33,4 +33,4 @@ class Memory {
   char* data_;
 };
 
-}  // namespace twin
+}  // namespace kinds

@@ -1,4 +1,4 @@
-#include "twin_memory.hpp"
+#include "kinds.hpp"
 
 #include <dlfcn.h>
 
@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace twin {
+namespace kinds {
 namespace {
 
 // What a provider of memory other than host must do. All end the program on failure: a test without
@@ -21,7 +21,7 @@ Provider provider;
 int device = 0;
 
 [[noreturn]] void give_up(const char* what, int code) {
-  std::fprintf(stderr, "twin_test: %s: code %d\n", what, code);
+  std::fprintf(stderr, "memory: %s: code %d\n", what, code);
   std::abort();
 }
 
@@ -197,4 +197,4 @@ void Memory::write(const std::vector<char>& contents) {
     provider.copy(data_, contents.data(), bytes_);
 }
 
-}  // namespace twin
+}  // namespace kinds
