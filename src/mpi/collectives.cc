@@ -27,18 +27,30 @@ struct Reduction {
   MPI_Comm comm;
 };
 
-// MPICH refuses equal buffers; Open MPI works as if in place, so that is what its users may rely
-// on.
-constexpr bool aliasing_is_an_error =
+// Whether the base refuses equal send and receive buffers: MPICH does; Open MPI only in nonblocking
+// calls, and works as if in place in blocking ones, so that is what its users may rely on.
+constexpr bool refuses_equal_buffers(bool nonblocking) {
 #ifdef MPICH_VERSION
-    true;
+  (void)nonblocking;
+  return true;
 #else
-    false;
+  return nonblocking;
 #endif
+}
 
-// Problems start as copies of this. g++ clears an object of their size by `rep stos`, which took
-// half of the time of a call on one rank; it copies one it cannot see through by plain vector
-// moves.
+// Arguments with which the base does nothing but say what is wrong with them.
+bool bad_arguments(const Reduction& call, bool nonblocking) {
+  if (call.count < 0 || call.recvbuf == MPI_IN_PLACE) return true;
+  if (call.datatype == MPI_DATATYPE_NULL || call.op == MPI_OP_NULL) return true;
+  if (call.count > 0) {
+    if (call.sendbuf == nullptr || call.recvbuf == nullptr) return true;
+    if (call.sendbuf == call.recvbuf && refuses_equal_buffers(nonblocking)) return true;
+  }
+  return false;
+}
+
+// Problems start as copies of this. g++ clears an object of their size by `rep stos`, which took half of
+// the time of a call on one rank; it copies one it cannot see through by plain vector moves.
 Problem blank_problem;
 [[gnu::always_inline]] inline Problem blank() {
   asm("" : "+m"(blank_problem));
@@ -47,22 +59,26 @@ Problem blank_problem;
 
 // The call as a Problem, or false if it is for the MPI below: what tutti has no name for, and what
 // the base refuses, with its own words.
-bool describe(const Reduction& call, Problem& problem) {
+bool describe(const Reduction& call, bool nonblocking, Problem& problem) {
   if (!find_reduction(call.datatype, call.op, problem.agreed.dtype, problem.agreed.op))
     return false;
-  if (call.count < 0 || call.recvbuf == MPI_IN_PLACE) return false;
+  if (bad_arguments(call, nonblocking)) return false;
   const bool in_place = call.sendbuf == MPI_IN_PLACE;
-  const bool aliased = call.sendbuf == call.recvbuf;
-  if (call.count > 0) {
-    if (call.sendbuf == nullptr || call.recvbuf == nullptr) return false;
-    if (aliased && aliasing_is_an_error) return false;
-  }
   problem.agreed.coll = Coll::allreduce;
   problem.agreed.count = static_cast<uint64_t>(call.count);
-  problem.local.in_place = in_place || aliased;
+  problem.local.in_place = in_place || call.sendbuf == call.recvbuf;
   problem.local.send = in_place ? call.recvbuf : call.sendbuf;
   problem.local.recv = call.recvbuf;
   return true;
+}
+
+// A nonblocking call that the base is going to refuse, as far as tutti can tell.
+bool is_refused(const Reduction& call) {
+  Reducible type;
+  Op op;
+  const bool both_predefined =
+      handles.dtypes.find(call.datatype, type) && handles.ops.find(call.op, op);
+  return both_predefined || bad_arguments(call, true);
 }
 
 void add_buffers(HostCopies& copies, const Reduction& call) {
@@ -135,7 +151,7 @@ int allreduce(Layer layer, const Next<Function>& next, const void* sendbuf, void
     return passage.pass(next, sendbuf, recvbuf, count, datatype, op, comm);
   const Reduction call = {sendbuf, recvbuf, count, datatype, op, comm};
   Problem problem = blank();
-  if (!describe(call, problem)) {
+  if (!describe(call, false, problem)) {
     if (any_unsettled())
       if (int error = keep_order(comm); error != MPI_SUCCESS) return error;
     return pass_blocking(passage, next, call, count);
@@ -196,14 +212,19 @@ int iallreduce(Layer layer, const Next<Function>& next, const void* sendbuf, voi
   const Reduction call = {sendbuf, recvbuf, count, datatype, op, comm};
   Problem problem = blank();
   State* state = nullptr;
-  const bool eligible = describe(call, problem);
+  const bool eligible = describe(call, true, problem);
   if (eligible) {
     const bool may_set_up = !runtime().set_up_by_blocking_calls;
     if (int error = get_state(comm, &state, may_set_up); error != MPI_SUCCESS) return error;
   }
-  if (any_unsettled()) [[unlikely]]
-    if (State* unsettled = unsettled_state(comm))
+  if (any_unsettled()) [[unlikely]] {
+    if (!eligible && is_refused(call)) {
+      // The error belongs to this call, not to the wait for it, so it cannot be queued.
+      if (int error = keep_order(comm); error != MPI_SUCCESS) return error;
+    } else if (State* unsettled = unsettled_state(comm)) {
       return start_unsettled(*unsettled, eligible ? &problem : nullptr, next, call, count, request);
+    }
+  }
   if (state == nullptr || state->communicator() == nullptr)
     return pass_nonblocking(passage, next, call, count, request);
   if (state->communicator()->choose(problem.agreed) != Path::native)

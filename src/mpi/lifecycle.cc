@@ -133,7 +133,10 @@ std::vector<Greeting> exchange(const Greeting& own) {
 
 void check_agreement(const std::vector<Greeting>& all, const Greeting& own, const Config& config) {
   for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i].bad != 0) give_up();
+    if (all[i].bad != 0) {
+      if (own.bad == 0) TUTTI_ERROR("mpi", "the settings of rank {} cannot be read", i);
+      give_up();
+    }
     if (all[i].settings == own.settings) continue;
     TUTTI_ERROR("mpi",
                 "settings that must be equal on all ranks differ from those of rank {}; here: {}",
@@ -161,7 +164,7 @@ bool open_self() {
 
 bool open_rest(EngineHooks& hooks) {
   open_handles();
-  if (!open_self() || !open_states().ok()) return false;
+  if (!open_self() || !open_base_progress().ok() || !open_states().ok()) return false;
   instance->engine.set_hooks(hooks);
   return true;
 }
@@ -255,25 +258,38 @@ int Init_thread(Layer layer, int* argc, char*** argv, int required, int* provide
   return error;
 }
 
+// Passed on without the guard: the callbacks of the program that MPI runs in here make calls like
+// any other. A tool behind tutti comes back to this as PMPI_Finalize, and is passed on.
 int Finalize(Layer layer) {
-  Passage passage(layer);
-  if (passage.outermost()) {
+  {
+    Passage passage(layer);
     if (active() && !attribute_set) end();
     if (phase.load() == Phase::before) phase = Phase::over;
+    if (!passage.outermost()) layer = Layer::pmpi;
   }
-  return passage.pass(below.Finalize);
+  return layer == Layer::mpi ? below.Finalize.mpi() : below.Finalize.pmpi();
 }
+
+namespace {
+
+// Whether the base is going to free it, as far as can be told: not the predefined ones.
+bool goes(const Passage& passage, const MPI_Comm* comm) {
+  return passage.outermost() && active() && comm != nullptr && *comm != MPI_COMM_WORLD &&
+         *comm != MPI_COMM_SELF;
+}
+
+}  // namespace
 
 int Comm_free(Layer layer, MPI_Comm* comm) {
   Passage passage(layer);
-  if (passage.outermost() && active() && comm != nullptr)
+  if (goes(passage, comm))
     if (int error = close_state(*comm); error != MPI_SUCCESS) return error;
   return passage.pass(below.Comm_free, comm);
 }
 
 int Comm_disconnect(Layer layer, MPI_Comm* comm) {
   Passage passage(layer);
-  if (passage.outermost() && active() && comm != nullptr)
+  if (goes(passage, comm))
     if (int error = close_state(*comm); error != MPI_SUCCESS) return error;
   return passage.pass(below.Comm_disconnect, comm);
 }

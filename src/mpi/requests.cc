@@ -24,6 +24,9 @@ namespace {
 
 // ---- The pool.
 
+// Tags on the duplicate of MPI_COMM_SELF: this one for `never` below, then one a slot.
+constexpr int never_tag = 0;
+
 struct Pool {
   std::mutex mutex;
   std::deque<Slot> slots;  // grows at its end: addresses stay
@@ -59,7 +62,7 @@ Slot* pop_slot() {
   std::lock_guard<std::mutex> lock(pool().mutex);
   if (pool().free == nullptr) {
     Slot& fresh = pool().slots.emplace_back();
-    fresh.tag = static_cast<int>(pool().slots.size()) - 1;
+    fresh.tag = never_tag + static_cast<int>(pool().slots.size());
     return &fresh;
   }
   Slot* slot = pool().free;
@@ -79,7 +82,7 @@ Slot* find_slot(MPI_Request handle) {
 void complete(Slot* slot) {
   // Read before the program can see the completion and hand the slot on.
   const int tag = slot->tag;
-  const bool kept = !slot->status.ok() && !slot->freed;
+  const bool kept = !slot->status.ok();
   if (kept) {
     slot->failed = true;
     failures_unseen.fetch_add(1, std::memory_order_release);
@@ -100,7 +103,8 @@ using OpalRegister = int (*)(OpalCallback);
 
 struct Progress {
   bool by_thread = false;
-  ProgressFunction base = nullptr;  // opal_progress
+  ProgressFunction base = nullptr;       // opal_progress
+  MPI_Request never = MPI_REQUEST_NULL;  // for drive_by_test
   OpalRegister enroll = nullptr;
   OpalRegister retire = nullptr;
   std::mutex mutex;  // of what follows
@@ -193,9 +197,11 @@ void drive_opal() {
   complete_finished();
 }
 
-void drive_by_probe() {
+// A test of a receive that nothing is ever sent to. A probe would not do: MPICH's looks for
+// messages only and leaves its nonblocking collectives where they are.
+void drive_by_test() {
   int flag = 0;
-  below.Iprobe(0, 0, runtime().self, &flag, MPI_STATUS_IGNORE);
+  below.Test.pmpi(&progress().never, &flag, MPI_STATUS_IGNORE);
   complete_finished();
 }
 
@@ -216,7 +222,6 @@ int take_slot(MPI_Comm comm, Slot** taken) {
   slot->request.token = slot;
   slot->comm = comm;
   slot->status = Status();
-  slot->freed = false;
   MPI_Request handle = MPI_REQUEST_NULL;
   const int error = below.Irecv(nullptr, 0, MPI_BYTE, 0, slot->tag, runtime().self, &handle);
   if (error != MPI_SUCCESS) {
@@ -277,7 +282,7 @@ Status open_requests(const Config& config, EngineHooks& hooks) {
     return Code::bad_setting;
   }
   own.by_thread = !can_hook || config.progress == tutti::Progress::thread;
-  hooks.base_progress = own.base != nullptr ? &drive_opal : &drive_by_probe;
+  hooks.base_progress = own.base != nullptr ? &drive_opal : &drive_by_test;
   hooks.pending = own.by_thread ? &thread_pending : &hook_pending;
   if (own.by_thread) hooks.single_threaded = false;
   TUTTI_DEBUG("mpi", "pending calls progress by {}",
@@ -285,9 +290,21 @@ Status open_requests(const Config& config, EngineHooks& hooks) {
   return Code::ok;
 }
 
+Status open_base_progress() {
+  if (progress().base != nullptr) return Code::ok;
+  return below.Irecv(nullptr, 0, MPI_BYTE, 0, never_tag, runtime().self, &progress().never) ==
+                 MPI_SUCCESS
+             ? Code::ok
+             : Code::internal;
+}
+
 void close_requests() {
   Progress& own = progress();
   complete_finished();
+  if (own.never != MPI_REQUEST_NULL) {
+    below.Send(nullptr, 0, MPI_BYTE, 0, never_tag, runtime().self);
+    below.Wait.pmpi(&own.never, MPI_STATUS_IGNORE);
+  }
   if (own.enrolled) hook_pending(false);
   if (!own.helper.joinable()) return;
   {
@@ -525,28 +542,29 @@ int Request_get_status(Layer layer, MPI_Request request, int* flag, MPI_Status* 
   return passage.pass(below.Request_get_status, request, flag, status);
 }
 
-int Request_free(Layer layer, MPI_Request* request) {
-  Passage passage(layer);
-  if (!quiet(passage) && request != nullptr) {
-    if (Slot* slot = find_slot(*request)) {
-      slot->freed = true;
-      // Already failed: nobody will ask.
-      if (slot->failed) see_failure(*request);
-    }
-  }
-  return passage.pass(below.Request_free, request);
-}
+namespace {
 
-int Cancel(Layer layer, MPI_Request* request) {
-  Passage passage(layer);
+// Freeing and cancelling a nonblocking collective are erroneous (MPI-4.0 section 6.12), and the
+// MPIs say so; the receive behind a request of tutti could be freed and cancelled.
+template <class Function>
+int refuse_collective(const Passage& passage, const Next<Function>& next, MPI_Request* request) {
   if (!quiet(passage) && request != nullptr) {
-    // A collective cannot be cancelled (MPI-4.0 section 6.12); the receive behind it could be.
     if (const Slot* slot = find_slot(*request)) {
       below.Comm_call_errhandler(slot->comm, MPI_ERR_REQUEST);
       return MPI_ERR_REQUEST;
     }
   }
-  return passage.pass(below.Cancel, request);
+  return passage.pass(next, request);
+}
+
+}  // namespace
+
+int Request_free(Layer layer, MPI_Request* request) {
+  return refuse_collective(Passage(layer), below.Request_free, request);
+}
+
+int Cancel(Layer layer, MPI_Request* request) {
+  return refuse_collective(Passage(layer), below.Cancel, request);
 }
 
 }  // namespace own

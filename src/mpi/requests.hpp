@@ -34,7 +34,6 @@ struct Slot {
   MPI_Comm comm = MPI_COMM_NULL;          // whose error handler hears of a failure
   Status status;
   int tag = 0;
-  bool freed = false;   // by MPI_Request_free
   bool failed = false;  // completed with an error that the program has not seen yet
   Slot* next = nullptr;
 };
@@ -61,8 +60,10 @@ void drive();
 // Slots of that communicator hear no error handler any more: it goes.
 void forget_comm(MPI_Comm comm);
 
-// MPI_Init and the end. EngineHooks of that way are filled in.
+// MPI_Init and the end. The way of progress is chosen and EngineHooks filled in; then, once there
+// is a duplicate of MPI_COMM_SELF, what drives the base is made ready.
 Status open_requests(const Config& config, EngineHooks& hooks);
+Status open_base_progress();
 void close_requests();
 // Whether tutti's thread drives pending calls; equal on all ranks.
 bool progress_by_thread();

@@ -39,7 +39,8 @@ class States {
   void barrier(const std::vector<State*>& states);
   bool conclude(State& state);
 
-  std::mutex mutex_;
+  std::mutex building_;
+  std::mutex mutex_;  // of what follows
   std::vector<State*> all_;
   std::vector<State*> unsettled_;
   std::vector<std::function<void()>> frees_;
@@ -177,6 +178,8 @@ void States::list(State* state) {
 }
 
 int States::build(MPI_Comm comm, State** built) {
+  // Threads build for different communicators; opening one waits for nobody.
+  std::lock_guard<std::mutex> lock(building_);
   int inter = 0;
   int rank = 0;
   int nranks = 0;
