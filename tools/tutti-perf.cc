@@ -387,7 +387,7 @@ void add_options(CLI::App& app, Options& options) {
   const CLI::AsSizeValue binary(false);  // k is 1024
   std::vector<std::string> names;
   for (const Collective& row : collectives) names.push_back(row.name);
-  app.add_option("-c,--collective", options.collective, "What to measure.")
+  app.add_option("-c,--collective,collective", options.collective, "What to measure.")
       ->check(CLI::IsMember(names))
       ->capture_default_str();
   app.add_option("-s,--sizes", options.sizes, "Sizes in bytes, as 8,4k,1m.")
