@@ -190,7 +190,10 @@ Estimate estimate_levels(const Algorithm& top, const Scale& scale, int rails, ui
   // Inside: a reduce-scatter sends all but the own slice; to one owner it is a tree of whole
   // vectors.
   const double moved = slices > 1 ? n * (1 - 1 / scale.near) : n * scale.log_near;
-  const double rounds = slices > 1 ? std::max(1.0, (scale.near - 1) / 4) : scale.log_near;
+  // Word of a barrier goes to the owner from all at once.
+  const double rounds = coll == Coll::barrier ? 1 + scale.near / 16
+                        : slices > 1          ? std::max(1.0, (scale.near - 1) / 4)
+                                              : scale.log_near;
   e.chunks = chunk_bytes == 0 ? 1 : scale.chunks(n, chunk_bytes, 256);
   if (inner == Inner::groups) {
     e.groups = ways * e.chunks;
