@@ -106,5 +106,5 @@ void tutti_emu_free(void* memory) {
 }
 
 void tutti_emu_copy(void* to, const void* from, size_t bytes) {
-  std::memcpy(tutti::emu::alias(to), tutti::emu::alias(from), bytes);
+  if (bytes) std::memcpy(tutti::emu::alias(to), tutti::emu::alias(from), bytes);
 }

@@ -37,7 +37,7 @@ Status uuid(int device, DeviceUuid* out) {
 }
 
 Status copy(int, void* to, const void* from, size_t bytes) {
-  std::memcpy(alias(to), alias(from), bytes);
+  if (bytes) std::memcpy(alias(to), alias(from), bytes);
   return Code::ok;
 }
 
@@ -68,7 +68,7 @@ Status copy_start(int, void* to, const void* from, size_t bytes, uint64_t* handl
   const void* source = alias(from);
   run([=] {
     Machine pause(0, 1, 0, 1, nullptr, id);  // delays by chance
-    std::memcpy(target, source, bytes);
+    if (bytes) std::memcpy(target, source, bytes);
     Copies& all = copies();
     std::lock_guard lock(all.mutex);
     all.finished[id] = true;

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <ctime>
 #include <new>
+#include <thread>
 
 namespace tutti::testing {
 
@@ -226,7 +227,7 @@ void Buffer::put(const void* host) {
   for (size_t i = 0; i < front_; ++i) shadow_[i] = static_cast<uint8_t>(0xa0 ^ i);
   for (size_t i = front_ + bytes_; i < shadow_.size(); ++i)
     shadow_[i] = static_cast<uint8_t>(0xc5 ^ i);
-  std::memcpy(shadow_.data() + front_, host, bytes_);
+  if (bytes_) std::memcpy(shadow_.data() + front_, host, bytes_);
   if (!job_.module().copy(job_.device(), memory_, shadow_.data(), shadow_.size()).ok())
     job_.fail("copy to the device failed");
 }
@@ -235,7 +236,7 @@ bool Buffer::get(void* host) {
   std::vector<uint8_t> now(shadow_.size());
   if (!job_.module().copy(job_.device(), now.data(), memory_, now.size()).ok())
     job_.fail("copy from the device failed");
-  std::memcpy(host, now.data() + front_, bytes_);
+  if (bytes_) std::memcpy(host, now.data() + front_, bytes_);
   return std::memcmp(now.data(), shadow_.data(), front_) == 0 &&
          std::memcmp(now.data() + front_ + bytes_, shadow_.data() + front_ + bytes_,
                      canary_bytes) == 0;
@@ -280,6 +281,18 @@ int run_ranks(int nranks, unsigned limit_seconds, const std::function<int(Contro
   }
   munmap(memory, sizeof(Control));
   return result;
+}
+
+int run_threads(int nranks, const std::function<int(Control*, int)>& body) {
+  auto control = std::make_unique<Control>();
+  std::atomic<int> result{0};
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < nranks; ++rank)
+    ranks.emplace_back([&, rank] {
+      if (int outcome = body(control.get(), rank)) result.store(outcome);
+    });
+  for (std::thread& rank : ranks) rank.join();
+  return result.load();
 }
 
 }  // namespace tutti::testing

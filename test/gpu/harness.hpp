@@ -105,4 +105,8 @@ double now_seconds();
 int run_ranks(int nranks, unsigned limit_seconds,
               const std::function<int(Control*, int rank)>& body);
 
+// The same with ranks as threads of this process: what a thread sanitizer can follow. A failure ends the
+// process.
+int run_threads(int nranks, const std::function<int(Control*, int rank)>& body);
+
 }  // namespace tutti::testing

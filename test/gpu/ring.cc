@@ -2,7 +2,7 @@
 // calls. One source, two programs: emu_test (the emulation, in CI) and gpu_test (real devices,
 // skips with 77 where there is none).
 //
-//   --module emu|cuda|PATH  --ranks N  --iterations N  --max-bytes N  --seed N  --lane BYTES --only
+//   --module emu|cuda|PATH  --threads  --ranks N  --iterations N  --max-bytes N  --seed N  --lane BYTES --only
 //   CASE
 //
 // The seed and, on the emulation, the lane (the smallest one: many turns round each ring; or the
@@ -43,6 +43,7 @@ struct Options {
   uint64_t seed = 0;
   uint64_t lane_bytes = 0;
   std::string only;
+  bool threads = false;  // ranks as threads of one process
   bool emulated = false;
 };
 
@@ -156,7 +157,7 @@ class Trial {
       const uint64_t at = agreed_.coll == Coll::allgather
                               ? static_cast<uint64_t>(w_.job.rank()) * agreed_.bytes()
                               : 0;
-      std::memcpy(poison.data() + at, input_.data(), input_.size());
+      std::copy(input_.begin(), input_.end(), poison.begin() + static_cast<ptrdiff_t>(at));
     } else {
       send_->put(input_.data());
     }
@@ -511,6 +512,7 @@ struct Case {
   const char* name;
   void (*run)(World&);
   bool emulated_only;
+  bool needs_processes = false;  // the module's knobs are one set a process
 };
 constexpr Case cases[] = {{"kinds_and_copies", case_kinds_and_copies, false},
                           {"random", case_random, false},
@@ -521,29 +523,42 @@ constexpr Case cases[] = {{"kinds_and_copies", case_kinds_and_copies, false},
                           {"no_peer", case_no_peer, false},
                           {"abort", case_abort, false},
                           {"epochs", case_epochs, true},
-                          {"stale_epoch", case_stale_epoch, true},
+                          {"stale_epoch", case_stale_epoch, true, true},
                           {"delays", case_delays, true},
-                          {"refusals", case_refusals, false},
-                          {"hidden", case_hidden, true}};
+                          {"refusals", case_refusals, false, true},
+                          {"hidden", case_hidden, true, true}};
 
-int run_rank(const Options& options, Control* control, int rank, int nranks, Memory* memory) {
+struct Opened {
+  const gpu::Module* module = nullptr;
+};
+
+Opened open_once(const Options& options) {
   Result<const gpu::Module*> module = gpu::open_module(options.module);
-  if (!module.ok()) return 1;
-  Job job(control, rank, nranks, *module, memory);
-  if (!(*module)->live()) job.fail("module is not live");
+  if (!module.ok()) return {};
   void* handle = dlopen(options.module.c_str(), RTLD_NOW | RTLD_NOLOAD);
   knob =
       reinterpret_cast<Knob>(dlsym(handle, options.emulated ? "tutti_emu_set" : "tutti_cuda_set"));
+  return {*module};
+}
+
+int run_rank(const Options& options, Control* control, int rank, int nranks, Memory* memory) {
+  static const Opened opened = open_once(options);  // once a process, also with ranks as threads
+  if (!opened.module) return 1;
+  Job job(control, rank, nranks, opened.module, memory);
+  if (!opened.module->live()) job.fail("module is not live");
   if (!knob) job.fail("the module has no knobs");
   for (const Case& c : cases) {
     if (!options.only.empty() && options.only != c.name) continue;
     if (c.emulated_only && !options.emulated) continue;
+    if (c.needs_processes && options.threads) continue;
     World w{job, options, Random{mix(options.seed)},
             Random{mix(options.seed + 1 + static_cast<uint64_t>(rank))}};
     const double begin = now_seconds();
     c.run(w);
     job.barrier();
-    if (rank == 0) std::printf("ok %d ranks %-17s %.1f s\n", nranks, c.name, now_seconds() - begin);
+    if (rank == 0)
+      std::printf("ok %d %s %-17s %.1f s\n", nranks, options.threads ? "threads" : "ranks", c.name,
+                  now_seconds() - begin);
     std::fflush(stdout);
   }
   return 0;
@@ -562,10 +577,10 @@ std::string module_path(const std::string& name) {
 
 Options parse(int argc, char** argv) {
   Options options;
-  const option names[] = {{"module", 1, nullptr, 'm'},     {"ranks", 1, nullptr, 'r'},
-                          {"iterations", 1, nullptr, 'i'}, {"max-bytes", 1, nullptr, 'b'},
-                          {"seed", 1, nullptr, 's'},       {"only", 1, nullptr, 'o'},
-                          {"lane", 1, nullptr, 'l'},       {nullptr, 0, nullptr, 0}};
+  const option names[] = {
+      {"threads", 0, nullptr, 't'},    {"module", 1, nullptr, 'm'},    {"ranks", 1, nullptr, 'r'},
+      {"iterations", 1, nullptr, 'i'}, {"max-bytes", 1, nullptr, 'b'}, {"seed", 1, nullptr, 's'},
+      {"only", 1, nullptr, 'o'},       {"lane", 1, nullptr, 'l'},      {nullptr, 0, nullptr, 0}};
   for (int c; (c = getopt_long(argc, argv, "", names, nullptr)) != -1;) {
     switch (c) {
       case 'm':
@@ -585,6 +600,9 @@ Options parse(int argc, char** argv) {
         break;
       case 'l':
         options.lane_bytes = std::strtoull(optarg, nullptr, 0);
+        break;
+      case 't':
+        options.threads = true;
         break;
       case 'o':
         options.only = optarg;
@@ -618,21 +636,30 @@ int ring(int argc, char** argv) {
   }
   std::printf("seed %llu lane %llu\n", static_cast<unsigned long long>(options.seed),
               static_cast<unsigned long long>(options.lane_bytes));
-  std::vector<int> ranks = {options.ranks};
-  if (options.ranks == 0)
-    ranks = options.emulated ? std::vector<int>{2, 3, 4} : std::vector<int>{2};
-  for (int n : ranks) {
-    const int result = run_ranks(n, 580, [&](Control* control, int rank) {
+  struct Run {
+    int ranks;
+    bool threads;
+  };
+  std::vector<Run> runs = {{options.ranks, options.threads}};
+  if (options.ranks == 0) runs = {{2, options.threads}};
+  if (options.ranks == 0 && options.emulated)
+    runs = {{2, false}, {3, false}, {4, false}, {3, true}};  // aborts use lanes up: one in threads
+  for (const Run& run : runs) {
+    Options own_options = options;
+    own_options.threads = run.threads;
+    const auto body = [&](Control* control, int rank) {
       std::unique_ptr<Memory> own = options.emulated ? nullptr : cuda_memory(&why);
       if (!options.emulated && !own) {
         std::fprintf(stderr, "%s\n", why.c_str());
         return 1;
       }
-      return run_rank(options, control, rank, n, own ? own.get() : memory.get());
-    });
+      return run_rank(own_options, control, rank, run.ranks, own ? own.get() : memory.get());
+    };
+    const int result = run.threads ? run_threads(run.ranks, body) : run_ranks(run.ranks, 580, body);
     if (result != 0) {
-      std::fprintf(stderr, "repeat with --seed %llu --ranks %d\n",
-                   static_cast<unsigned long long>(options.seed), n);
+      std::fprintf(stderr, "repeat with --seed %llu --ranks %d%s\n",
+                   static_cast<unsigned long long>(options.seed), run.ranks,
+                   run.threads ? " --threads" : "");
       return result;
     }
   }
