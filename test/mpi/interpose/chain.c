@@ -2,10 +2,9 @@
  * each call once; a tool behind tutti sees the calls that tutti passes on, one before it sees all.
  * argv[1]: alone, before, behind, none (tool without tutti). */
 #include <mpi.h>
+#include <string.h>
 
 #include "check.h"
-
-#include <string.h>
 
 static int tool(const char* counter) {
   int* value = (int*)dlsym(RTLD_DEFAULT, counter);

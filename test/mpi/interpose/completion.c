@@ -2,10 +2,9 @@
  * order; null ones beside them. argv[1]: seed. argv[2]: "settle" makes a blocking call first, without
  * which tutti takes no part where a thread drives its progress. */
 #include <mpi.h>
+#include <string.h>
 
 #include "check.h"
-
-#include <string.h>
 
 enum { rounds = 60, most = 24 };
 

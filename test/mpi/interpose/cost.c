@@ -1,16 +1,15 @@
 /* Law 6: what a call costs that passes through tutti, beside the same call made past it, in one
  * process: less than 30 ns, and counted instructions where the kernel lets a program count its own.
  * argv[1]: the file name of the MPI library, to find its own symbols. */
-#include <mpi.h>
-
-#include "check.h"
-
 #include <linux/perf_event.h>
+#include <mpi.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "check.h"
 
 enum { calls_a_batch = 20000, batches = 40 };
 
@@ -92,12 +91,24 @@ static void compare(const char* name, void (*body)(void), void (*through)(void),
 }
 
 static void* base;
-static void bcast_through(void) { bcast = MPI_Bcast; }
-static void bcast_past(void) { bcast = (Bcast)dlsym(base, "MPI_Bcast"); }
-static void test_through(void) { test = MPI_Test; }
-static void test_past(void) { test = (Test)dlsym(base, "MPI_Test"); }
-static void allreduce_through(void) { allreduce = MPI_Allreduce; }
-static void allreduce_past(void) { allreduce = (Allreduce)dlsym(base, "MPI_Allreduce"); }
+static void bcast_through(void) {
+  bcast = MPI_Bcast;
+}
+static void bcast_past(void) {
+  bcast = (Bcast)dlsym(base, "MPI_Bcast");
+}
+static void test_through(void) {
+  test = MPI_Test;
+}
+static void test_past(void) {
+  test = (Test)dlsym(base, "MPI_Test");
+}
+static void allreduce_through(void) {
+  allreduce = MPI_Allreduce;
+}
+static void allreduce_past(void) {
+  allreduce = (Allreduce)dlsym(base, "MPI_Allreduce");
+}
 
 int main(int argc, char** argv) {
   int counter;

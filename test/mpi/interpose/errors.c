@@ -53,7 +53,8 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_create_errhandler(handler, &errhandler);
-  past = argc > 1 ? (Allreduce)dlsym(dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD), "PMPI_Allreduce") : NULL;
+  past =
+      argc > 1 ? (Allreduce)dlsym(dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD), "PMPI_Allreduce") : NULL;
   if (past == NULL) MPI_Abort(MPI_COMM_WORLD, 2);
 
   /* A blocking call. */

@@ -1,10 +1,9 @@
 /* tutti from MPI_Init to MPI_Finalize and no longer: counts nothing in a program without collectives,
  * leaves no request or attribute behind, works in the callbacks that MPI calls at MPI_Finalize. */
 #include <mpi.h>
+#include <string.h>
 
 #include "check.h"
-
-#include <string.h>
 
 static int deleted_self, deleted_world;
 

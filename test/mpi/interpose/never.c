@@ -1,12 +1,12 @@
 /* Law 4: loading tutti into a program that never calls MPI does nothing. The program looks at itself:
  * threads, signal dispositions, and it prints how many files are open, for comparison with a run without
  * tutti. */
-#include "check.h"
-
 #include <dirent.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "check.h"
 
 static int entries(const char* folder) {
   DIR* dir = opendir(folder);
