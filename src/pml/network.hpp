@@ -62,8 +62,13 @@ class Network {
   // What carries the messages to the peers talked to so far: "tcp/eth0, rc_mlx5/mlx5_0:1". Valid
   // until the next call.
   virtual const char* describe() = 0;
-  // Flushes and closes every connection. Peers must progress meanwhile (a barrier before it). After
-  // timeout_ns it gives up, leaks what is still connected, says so, and returns `timeout`.
+  // Moves everything along once, as any of its transports does.
+  virtual void progress() = 0;
+  // Teardown is flush(); a barrier of all processes, each calling progress() meanwhile; close();
+  // delete. Without the barrier a connection may be taken down while the peer still waits for its
+  // last acknowledgement. Both give up after timeout_ns, say so, and return `timeout`; close() then
+  // leaks what is still connected.
+  virtual Status flush(uint64_t timeout_ns) = 0;
   virtual Status close(uint64_t timeout_ns) = 0;
 };
 

@@ -59,6 +59,8 @@ class Hosts : public testing::Test {
     if (!transport_ || lost_) return;
     barrier();
     transport_.reset();
+    EXPECT_TRUE(network_->flush(10'000'000'000).ok());
+    process_->barrier([this] { network_->progress(); });
     EXPECT_TRUE(network_->close(10'000'000'000).ok());
   }
 

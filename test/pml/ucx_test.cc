@@ -39,6 +39,8 @@ class Joined {
     if (!network_) return;
     barrier();
     transport_.reset();
+    EXPECT_TRUE(network_->flush(5'000'000'000).ok());
+    process_.barrier([this] { network_->progress(); });
     EXPECT_TRUE(network_->close(5'000'000'000).ok());
   }
   bool ok() const { return transport_ != nullptr; }

@@ -392,6 +392,24 @@ const char* UcxNetwork::describe() {
   return description_.c_str();
 }
 
+Status UcxNetwork::flush(uint64_t timeout_ns) {
+  Lock lock(*this);
+  const uint64_t end = now_ns() + timeout_ns;
+  ucp_request_param_t param{};
+  void* request = ucp_worker_flush_nbx(worker_, &param);
+  if (!UCS_PTR_IS_PTR(request)) return {};  // nothing under way, or only to peers that are lost
+  ucs_status_t status = UCS_INPROGRESS;
+  do {
+    ucp_worker_progress(worker_);
+    status = ucp_request_check_status(request);
+  } while (status == UCS_INPROGRESS && now_ns() < end);
+  ucp_request_free(request);  // UCX drops it when it is over
+  if (status != UCS_INPROGRESS) return {};
+  say(Level::warn,
+      text("messages are still under way after {:.1f} s", static_cast<double>(timeout_ns) * 1e-9));
+  return Code::timeout;
+}
+
 Status UcxNetwork::close(uint64_t timeout_ns) {
   Lock lock(*this);
   const uint64_t end = now_ns() + timeout_ns;

@@ -54,6 +54,8 @@ class UcxNetwork final : public net::Network {
   Status open(uint32_t key, int rank, int nranks, const net::Address* addresses,
               Transport** out) override;
   const char* describe() override;
+  void progress() override;
+  Status flush(uint64_t timeout_ns) override;
   Status close(uint64_t timeout_ns) override;
 
   // For the transports.
@@ -62,7 +64,6 @@ class UcxNetwork final : public net::Network {
   void send_error(Peer& peer, uint64_t word);
   Poll test(Slot* slot);
   bool cancel(Slot* slot);
-  void progress();
 
  private:
   class Lock;
