@@ -9,12 +9,14 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/config.hpp"
 #include "base/text.hpp"
 #include "coll/registry.hpp"
 #include "config.h"
 #include "gpu/module.hpp"
+#include "tune/select.hpp"
 
 namespace tutti {
 namespace {
@@ -85,6 +87,36 @@ void print_version() {
   put(text("tutti {}, modules in {}\n", PACKAGE_VERSION, TUTTI_MODULE_DIR));
 }
 
+// Candidates for one call, their costs, the winner and what decided it.
+int print_explanation(const std::string& coll_name, const std::string& size,
+                      const std::string& comm) {
+  const auto coll = find_coll(coll_name);
+  const auto bytes = setting::Bytes::parse(size);
+  const Result<Topology> topology = parse_topology(comm);
+  if (!coll || !bytes || !topology.ok()) {
+    std::fprintf(stderr, "tutti-info: --explain needs a collective, a size and a topology\n");
+    return 2;
+  }
+  // Rules of this environment; the setting is checked where it is read.
+  const ParsedConfig parsed = parse_config(process_environment());
+  const Result<std::vector<TuneRule>> rules =
+      parse_rules(*coll, *coll == Coll::allreduce ? parsed.config.allreduce : std::string());
+  if (!rules.ok()) return 1;
+  Agreed agreed;
+  agreed.coll = *coll;
+  agreed.dtype = reduces(*coll) ? Dtype::f32 : Dtype::byte;
+  agreed.count = *coll == Coll::barrier ? 0 : *bytes / info(agreed.dtype).extent;
+  Tuning tuning;
+  tuning.rules = *rules;
+  put(text("{} of {} bytes, {} ranks on {} nodes, cost model {}\n", coll_name, *bytes,
+           topology->nranks, topology->node_count(), cost_models()[0].name));
+  put(print(explain(agreed, *topology, tuning)));
+  put("figures of the model\n");
+  for (const Figure& figure : figures(cost_models()[0]))
+    put(text("  {}: {} ({})\n", figure.name, figure.value, figure.source));
+  return 0;
+}
+
 // Text in mdoc: a backslash and a quote are escaped, a sentence's end is a line's end, so that the
 // formatter sets the space between sentences, and no line is longer than 78 characters.
 std::string mdoc(std::string_view plain) {
@@ -147,6 +179,10 @@ int run(int argc, char** argv) {
   bool only_algorithms = false;
   bool only_machine = false;
   bool man = false;
+  std::string explain_coll, bytes = "1m", comm = "node:2,gpu:8,nic:8";
+  app.add_option("--explain", explain_coll, "How an algorithm is chosen for this collective");
+  app.add_option("--bytes", bytes, "Bytes of the vector or of a block, for --explain");
+  app.add_option("--comm", comm, "Topology, as node:32,gpu:8, for --explain");
   app.add_flag("--settings", only_settings, "Settings, as this environment makes them");
   app.add_flag("--algorithms", only_algorithms, "Algorithms and their parameters");
   app.add_flag("--machine", only_machine, "This machine and the modules that open on it");
@@ -157,6 +193,7 @@ int run(int argc, char** argv) {
     print_man_page();
     return 0;
   }
+  if (!explain_coll.empty()) return print_explanation(explain_coll, bytes, comm);
   const bool all = !only_settings && !only_algorithms && !only_machine;
   int status = 0;
   if (all) print_version();

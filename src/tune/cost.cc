@@ -20,7 +20,7 @@ constexpr Figure nvlink_gap = {"NVLink ns per byte", 1.0 / 365,
                                "measured: kernels writing both ways, 365 GB/s, two H200"};
 constexpr Figure group_latency = {"group step", 7200,
                                   "measured: launch and wait on a pinned flag, 7.2 us, two H200"};
-constexpr Figure group_gap = nvlink_gap;
+constexpr Figure group_gap = {"group ns per byte", nvlink_gap.value, nvlink_gap.source};
 constexpr Figure reduce_gap = {
     "reduce ns per byte", 3 / 22.0,
     "measured: bench/reduce_bench, parts of 1 MiB, 22 GB/s of two parts and the result"};
