@@ -27,24 +27,23 @@ struct Reduction {
   MPI_Comm comm;
 };
 
-// Whether the base refuses equal send and receive buffers: MPICH does; Open MPI only in nonblocking
-// calls, and works as if in place in blocking ones, so that is what its users may rely on.
-constexpr bool refuses_equal_buffers(bool nonblocking) {
+// Whether the base refuses equal send and receive buffers of this many elements: MPICH always; Open MPI
+// (4.1, both forms) from two on, and works as if in place on one.
+constexpr bool refuses_equal_buffers(int64_t count) {
 #ifdef MPICH_VERSION
-  (void)nonblocking;
-  return true;
+  return count > 0;
 #else
-  return nonblocking;
+  return count > 1;
 #endif
 }
 
 // Arguments with which the base does nothing but say what is wrong with them.
-bool bad_arguments(const Reduction& call, bool nonblocking) {
+bool bad_arguments(const Reduction& call) {
   if (call.count < 0 || call.recvbuf == MPI_IN_PLACE) return true;
   if (call.datatype == MPI_DATATYPE_NULL || call.op == MPI_OP_NULL) return true;
   if (call.count > 0) {
     if (call.sendbuf == nullptr || call.recvbuf == nullptr) return true;
-    if (call.sendbuf == call.recvbuf && refuses_equal_buffers(nonblocking)) return true;
+    if (call.sendbuf == call.recvbuf && refuses_equal_buffers(call.count)) return true;
   }
   return false;
 }
@@ -59,10 +58,10 @@ Problem blank_problem;
 
 // The call as a Problem, or false if it is for the MPI below: what tutti has no name for, and what
 // the base refuses, with its own words.
-bool describe(const Reduction& call, bool nonblocking, Problem& problem) {
+bool describe(const Reduction& call, Problem& problem) {
   if (!find_reduction(call.datatype, call.op, problem.agreed.dtype, problem.agreed.op))
     return false;
-  if (bad_arguments(call, nonblocking)) return false;
+  if (bad_arguments(call)) return false;
   const bool in_place = call.sendbuf == MPI_IN_PLACE;
   problem.agreed.coll = Coll::allreduce;
   problem.agreed.count = static_cast<uint64_t>(call.count);
@@ -78,7 +77,7 @@ bool is_refused(const Reduction& call) {
   Op op;
   const bool both_predefined =
       handles.dtypes.find(call.datatype, type) && handles.ops.find(call.op, op);
-  return both_predefined || bad_arguments(call, true);
+  return both_predefined || bad_arguments(call);
 }
 
 void add_buffers(HostCopies& copies, const Reduction& call) {
@@ -151,7 +150,7 @@ int allreduce(Layer layer, const Next<Function>& next, const void* sendbuf, void
     return passage.pass(next, sendbuf, recvbuf, count, datatype, op, comm);
   const Reduction call = {sendbuf, recvbuf, count, datatype, op, comm};
   Problem problem = blank();
-  if (!describe(call, false, problem)) {
+  if (!describe(call, problem)) {
     if (any_unsettled())
       if (int error = keep_order(comm); error != MPI_SUCCESS) return error;
     return pass_blocking(passage, next, call, count);
@@ -212,7 +211,7 @@ int iallreduce(Layer layer, const Next<Function>& next, const void* sendbuf, voi
   const Reduction call = {sendbuf, recvbuf, count, datatype, op, comm};
   Problem problem = blank();
   State* state = nullptr;
-  const bool eligible = describe(call, true, problem);
+  const bool eligible = describe(call, problem);
   if (eligible) {
     const bool may_set_up = !runtime().set_up_by_blocking_calls;
     if (int error = get_state(comm, &state, may_set_up); error != MPI_SUCCESS) return error;

@@ -728,6 +728,7 @@ std::vector<std::string> run_errors(const World& world, MPI_Comm comm) {
       {"sum of pairs", in, out, 1, MPI_2INT, MPI_SUM, comm},
       {"null communicator", in, out, 4, MPI_INT, MPI_SUM, MPI_COMM_NULL},
       {"one buffer twice", in, in, 4, MPI_INT, MPI_SUM, comm},
+      {"one buffer twice, one element", in, in, 1, MPI_INT, MPI_SUM, comm},
       {"receive in place", in, MPI_IN_PLACE, 4, MPI_INT, MPI_SUM, comm},
   };
   const auto check = [&](const char* form, const Bad& bad, int base_rc, int our_rc) {
