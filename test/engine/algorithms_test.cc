@@ -15,14 +15,16 @@ namespace {
 constexpr int max_ranks = 9;
 constexpr uint64_t calls_of_one_executor = 3;
 
-void run_trial(const Algorithm& algorithm, const Call& call, const Params& params, uint64_t seed) {
+void run_trial(const Algorithm& algorithm, const Call& call, const Params& params,
+               const Topology& topology, uint64_t seed) {
   const int nranks = static_cast<int>(call.problems().size());
   LoopbackOptions options;
   options.seed = seed;
   options.eager_bytes = seed % 3 == 0 ? 0 : 40;
   options.eager_total_bytes = 100;
   Loopback loopback(nranks, options);
-  Trial trial(algorithm, call, params, seed, [&](int rank) { return &loopback.transport(rank); });
+  Trial trial(algorithm, call, params, seed, topology,
+              [&](int rank) { return &loopback.transport(rank); });
   for (uint64_t sequence = 1; sequence <= calls_of_one_executor; ++sequence) {
     trial.fill();
     run_ranks(nranks, [&](int rank) { trial.run(rank, sequence); });
@@ -38,8 +40,11 @@ TEST_P(AlgorithmOnLoopback, GivesTheReference) {
   const Algorithm& algorithm = *GetParam();
   uint64_t draw = test_seed(), done = 0;
   Params small = algorithm.standard_params();
-  for (size_t i = 0; i < algorithm.parameters.size(); ++i)
-    small.values[i] = std::max<uint64_t>(algorithm.parameters[i].least, 3);
+  for (size_t i = 0; i < algorithm.parameters.size(); ++i) {
+    const Param& param = algorithm.parameters[i];
+    if (param.unit != Param::Unit::choice)
+      small.values[i] = std::clamp<uint64_t>(3, param.least, param.most);
+  }
   for (Coll coll : algorithm.collectives) {
     for (int nranks = 1; nranks <= max_ranks; ++nranks) {
       for (uint64_t count : {0, 1, 2 * nranks + 1, 33}) {
@@ -47,11 +52,10 @@ TEST_P(AlgorithmOnLoopback, GivesTheReference) {
           if (!commutative && !reduces(coll)) continue;
           const Params& params = draw % 2 == 0 ? small : algorithm.standard_params();
           Call call(coll, nranks, count, commutative, ++draw);
-          Topology topology;
-          topology.nranks = nranks;
+          const Topology topology = trial_topology(nranks, draw);
           if (!algorithm.applies(call.agreed(), topology, params)) continue;
           SCOPED_TRACE(call.describe());
-          run_trial(algorithm, call, params, draw);
+          run_trial(algorithm, call, params, topology, draw);
           if (HasFailure()) return;
           ++done;
         }

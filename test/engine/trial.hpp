@@ -18,6 +18,14 @@
 
 namespace tutti {
 
+// One rank a node, or several: some algorithms want levels.
+inline Topology trial_topology(int nranks, uint64_t draw) {
+  Topology topology = Topology::flat(nranks);
+  const int each = 1 + static_cast<int>(draw % 3);
+  for (int rank = 0; rank < nranks && each > 1; ++rank) topology.ranks.push_back({rank / each, -1});
+  return topology;
+}
+
 class Trial {
  public:
   // The transport of a rank, or nullptr for one of another process. Every process draws the same
@@ -25,9 +33,8 @@ class Trial {
   using TransportOf = std::function<Transport*(int rank)>;
 
   Trial(const Algorithm& algorithm, const Call& call, const Params& params, uint64_t seed,
-        const TransportOf& transport_of)
-      : call_(call), nranks_(static_cast<int>(call.problems().size())) {
-    topology_.nranks = nranks_;
+        const Topology& topology, const TransportOf& transport_of)
+      : call_(call), nranks_(static_cast<int>(call.problems().size())), topology_(topology) {
     schedules_ = schedules(algorithm, call, topology_, params);
     for (int rank = 0; rank < nranks_ && !schedules_.empty(); ++rank) {
       const Schedule& schedule = schedules_[static_cast<size_t>(rank)];

@@ -80,8 +80,6 @@ TEST_F(Hosts, EveryAlgorithmGivesTheReference) {
   const std::string seed_text = given("HOSTS_SEED");
   uint64_t draw = std::strtoull(seed_text.c_str(), nullptr, 10), sequence = 0, done = 0;
   const uint64_t stride = given("HOSTS_EVERY").empty() ? 1 : std::stoull(given("HOSTS_EVERY"));
-  Topology topology;
-  topology.nranks = nranks();
   for (const Algorithm* algorithm : algorithms())
     for (Coll coll : algorithm->collectives)
       for (uint64_t count : {5, 30000}) {
@@ -89,9 +87,10 @@ TEST_F(Hosts, EveryAlgorithmGivesTheReference) {
         if (++draw % stride != 0) continue;
         Call call(coll, nranks(), count, draw % 2 == 0 || !reduces(coll), draw);
         const Params params = algorithm->standard_params();
+        const Topology topology = trial_topology(nranks(), draw);
         if (!algorithm->applies(call.agreed(), topology, params)) continue;
         SCOPED_TRACE(std::string(algorithm->scheme) + " " + call.describe() + " seed " + seed_text);
-        Trial trial(*algorithm, call, params, draw,
+        Trial trial(*algorithm, call, params, draw, topology,
                     [&](int r) { return r == rank() ? transport_.get() : nullptr; });
         trial.fill();
         trial.run(rank(), ++sequence);

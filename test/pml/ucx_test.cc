@@ -204,17 +204,16 @@ TEST_P(Ucx, RunsEveryAlgorithm) {
       Joined joined(process);
       ASSERT_TRUE(joined.ok());
       uint64_t draw = seed, sequence = 0;
-      Topology topology;
-      topology.nranks = nranks;
       for (const Algorithm* algorithm : algorithms())
         for (Coll coll : algorithm->collectives)
           for (uint64_t count : {7, 20000}) {
             ++draw;
             Call call(coll, nranks, count, draw % 2 == 0 || !reduces(coll), draw);
             const Params params = algorithm->standard_params();
+            const Topology topology = trial_topology(nranks, draw);
             if (!algorithm->applies(call.agreed(), topology, params)) continue;
             SCOPED_TRACE(std::string(algorithm->scheme) + " " + call.describe());
-            Trial trial(*algorithm, call, params, draw,
+            Trial trial(*algorithm, call, params, draw, topology,
                         [&](int rank) { return rank == process.rank() ? &*joined : nullptr; });
             trial.fill();
             trial.run(process.rank(), ++sequence);
