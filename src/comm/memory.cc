@@ -24,6 +24,7 @@ struct Block {
   void* memory;
   size_t bytes;
   bool registered;
+  bool sparse;
 };
 struct Blocks {
   std::mutex mutex;
@@ -48,6 +49,21 @@ void unmap(const Block& block) {
   munmap(block.memory, block.bytes);
 }
 
+void* take_sparse(size_t size) {
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    TUTTI_ERROR("comm",
+                "no {} bytes of address space for the copy of a device buffer; addresses that one "
+                "call takes from several allocations must not lie that far apart",
+                size);
+    return nullptr;
+  }
+  std::lock_guard<std::mutex> lock(blocks().mutex);
+  blocks().taken.push_back({memory, size, false, true});
+  return memory;
+}
+
 }  // namespace
 
 void open(const Config& config) {
@@ -62,7 +78,7 @@ void look(const void* const* pointers, int n, Place* places) {
   gpu::Pointer found[8];
   gpu::module().query(pointers, std::min(n, 8), found);
   for (int i = 0; i < std::min(n, 8); ++i)
-    places[i] = {!gpu::host_readable(found[i].kind), found[i].device};
+    places[i] = {!gpu::host_readable(found[i].kind), found[i].device, found[i].buffer_id};
 }
 
 Status copy(int32_t device, void* to, const void* from, size_t bytes) {
@@ -77,7 +93,8 @@ Poll copy_poll(uint64_t handle) {
   return gpu::module().copy_poll(handle);
 }
 
-void* take_block(size_t bytes) {
+void* take_block(size_t bytes, bool sparse) {
+  if (sparse) return take_sparse((bytes + page_bytes - 1) / page_bytes * page_bytes);
   const size_t size = block_bytes(bytes);
   std::lock_guard<std::mutex> lock(blocks().mutex);
   auto& free = blocks().free;
@@ -96,7 +113,7 @@ void* take_block(size_t bytes) {
   }
   // Unregistered memory works too; its copies only wait for the driver's own staging.
   const bool registered = gpu::module().host_register(memory, size).ok();
-  blocks().taken.push_back({memory, size, registered});
+  blocks().taken.push_back({memory, size, registered, false});
   return memory;
 }
 
@@ -107,7 +124,7 @@ void give_block(void* memory) {
       std::find_if(taken.begin(), taken.end(), [&](const Block& b) { return b.memory == memory; });
   const Block block = *at;
   taken.erase(at);
-  if (blocks().free_bytes + block.bytes > kept_bytes_limit) {
+  if (block.sparse || blocks().free_bytes + block.bytes > kept_bytes_limit) {
     unmap(block);
     return;
   }

@@ -29,6 +29,8 @@ inline bool live() {
 struct Place {
   bool on_device = false;
   int32_t device = -1;
+  uint64_t buffer_id = 0;  // of the allocation on the device
+  bool operator==(const Place&) const = default;
 };
 // n <= 8 pointers by one look.
 void look(const void* const* pointers, int n, Place* places);
@@ -39,8 +41,9 @@ Status copy_start(int32_t device, void* to, const void* from, size_t bytes, uint
 Poll copy_poll(uint64_t handle);
 
 // Host memory for copies, known to the driver where that can be; contents are not defined. Blocks
-// are kept for the next call up to a few MiB in all. nullptr when there is none.
-void* take_block(size_t bytes);
+// are kept for the next call up to a few MiB in all. Sparse: of a block that may be huge little will
+// be touched; it takes memory only there. nullptr when there is none.
+void* take_block(size_t bytes, bool sparse = false);
 void give_block(void* block);
 
 }  // namespace tutti::memory

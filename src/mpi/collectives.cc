@@ -80,57 +80,17 @@ bool is_refused(const Reduction& call) {
   return both_predefined || bad_arguments(call);
 }
 
-void add_buffers(HostCopies& copies, const Reduction& call) {
-  copies.add(call.sendbuf, call.count, call.datatype, Access::read);
-  copies.add(call.recvbuf, call.count, call.datatype,
-             call.sendbuf == MPI_IN_PLACE ? Access::read_write : Access::write);
-}
-
-// The MPI below, on host copies where this rank's buffers are on a device.
 template <class Function, class Count>
-int pass_blocking(const Passage& passage, const Next<Function>& next, const Reduction& call,
-                  Count count) {
-  if (!memory::live()) [[likely]]
-    return passage.pass(next, call.sendbuf, call.recvbuf, count, call.datatype, call.op, call.comm);
-  HostCopies copies;
-  add_buffers(copies, call);
-  if (!copies.needed())
-    return passage.pass(next, call.sendbuf, call.recvbuf, count, call.datatype, call.op, call.comm);
-  count_taken(Call::allreduce, Taken::bounce);
-  const Status in = copies.copy_in();
-  if (in == Status(Code::no_memory)) return raise(call.comm, in);
-  const int error = passage.pass(next, static_cast<const void*>(copies.host(0)), copies.host(1),
-                                 count, call.datatype, call.op, call.comm);
-  if (error != MPI_SUCCESS) return error;
-  const Status out = copies.copy_out();
-  const Status& status = in.ok() ? out : in;
-  return status.ok() ? MPI_SUCCESS : raise(call.comm, status);
+int pass_allreduce(const Passage& passage, const Next<Function>& next, const Reduction& call,
+                   Count count) {
+  return pass_blocking<Call::allreduce>(passage, call.comm, next, call.sendbuf, call.recvbuf, count,
+                                        call.datatype, call.op, call.comm);
 }
-
 template <class Function, class Count>
-std::shared_ptr<BouncedCall> later_call(const Next<Function>& next, const Reduction& call,
-                                        Count count) {
-  auto later = std::make_shared<BouncedCall>(
-      [function = next.pmpi, call, count](const HostCopies& copies, MPI_Request* inner) {
-        return function(copies.host(0), copies.host(1), count, call.datatype, call.op, call.comm,
-                        inner);
-      });
-  add_buffers(later->copies, call);
-  return later;
-}
-
-template <class Function, class Count>
-int pass_nonblocking(const Passage& passage, const Next<Function>& next, const Reduction& call,
-                     Count count, MPI_Request* request) {
-  if (memory::live()) [[unlikely]] {
-    std::shared_ptr<BouncedCall> later = later_call(next, call, count);
-    if (later->copies.needed()) {
-      count_taken(Call::allreduce, Taken::bounce);
-      return start_bounced(call.comm, std::move(later), request);
-    }
-  }
-  return passage.pass(next, call.sendbuf, call.recvbuf, count, call.datatype, call.op, call.comm,
-                      request);
+int pass_iallreduce(const Passage& passage, const Next<Function>& next, const Reduction& call,
+                    Count count, MPI_Request* request) {
+  return pass_nonblocking<Call::allreduce>(passage, call.comm, request, next, call.sendbuf,
+                                           call.recvbuf, count, call.datatype, call.op, call.comm);
 }
 
 int run_native(State& state, const Problem& problem) {
@@ -153,17 +113,17 @@ int allreduce(Layer layer, const Next<Function>& next, const void* sendbuf, void
   if (!describe(call, problem)) {
     if (any_unsettled())
       if (int error = keep_order(comm); error != MPI_SUCCESS) return error;
-    return pass_blocking(passage, next, call, count);
+    return pass_allreduce(passage, next, call, count);
   }
   State* state = nullptr;
   if (int error = get_state(comm, &state); error != MPI_SUCCESS) return error;
   if (state == nullptr || state->communicator() == nullptr)
-    return pass_blocking(passage, next, call, count);
+    return pass_allreduce(passage, next, call, count);
   if (!state->settled()) [[unlikely]]
     if (int error = settle(*state); error != MPI_SUCCESS) return error;
   if (state->communicator()->choose(problem.agreed) == Path::native)
     return run_native(*state, problem);
-  return pass_blocking(passage, next, call, count);
+  return pass_allreduce(passage, next, call, count);
 }
 
 // Hands a nonblocking call to the communicator. `problem` is null for one that can only go below;
@@ -188,7 +148,8 @@ int start(State& state, const Problem* problem, Communicator::Below below_call,
 template <class Function, class Count>
 int start_unsettled(State& state, const Problem* problem, const Next<Function>& next,
                     const Reduction& call, Count count, MPI_Request* request) {
-  std::shared_ptr<BouncedCall> later = later_call(next, call, count);
+  std::shared_ptr<BouncedCall> later = bounced_call<Call::allreduce>(
+      call.comm, next.pmpi, call.sendbuf, call.recvbuf, count, call.datatype, call.op, call.comm);
   std::shared_ptr<Deferral> deferral =
       defer(state, problem != nullptr ? &problem->agreed : nullptr);
   const auto begin = [later, deferral] {
@@ -225,9 +186,9 @@ int iallreduce(Layer layer, const Next<Function>& next, const void* sendbuf, voi
     }
   }
   if (state == nullptr || state->communicator() == nullptr)
-    return pass_nonblocking(passage, next, call, count, request);
+    return pass_iallreduce(passage, next, call, count, request);
   if (state->communicator()->choose(problem.agreed) != Path::native)
-    return pass_nonblocking(passage, next, call, count, request);
+    return pass_iallreduce(passage, next, call, count, request);
   count_taken(Call::allreduce, Taken::native);
   return start(*state, &problem, {}, request);
 }
@@ -268,9 +229,13 @@ int duplicate(Layer layer, MPI_Comm comm, MPI_Request* request, const Next<Funct
   Passage passage(layer);
   if (passage.outermost() && any_unsettled()) [[unlikely]]
     if (State* state = unsettled_state(comm))
-      return start_later(*state, request, [function = next.pmpi, args...](MPI_Request* inner) {
-        return function(args..., inner);
-      });
+      return start_later(
+          *state, request,
+          std::make_shared<BouncedCall>(
+              Call::barrier, [](HostCopies&) {},
+              [function = next.pmpi, args...](const HostCopies&, MPI_Request* inner) {
+                return function(args..., inner);
+              }));
   return passage.pass(next, args..., request);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "mpi/bounce.hpp"
 #include "mpi/entry.hpp"
 #include "mpi/lifecycle.hpp"
 #include "mpi/requests.hpp"
@@ -144,27 +145,30 @@ int on_delete(MPI_Comm, int, void* value, void*) {
 
 // ---- States.
 
-int State::extent(Extent extent) const {
-  if (extent == Extent::ranks) return nranks_;
+int neighbours(MPI_Comm comm, int rank, Extent extent) {
   int topology = MPI_UNDEFINED;
   int n = 0;
   int in = 0;
   int out = 0;
   int weighted = 0;
-  below.Topo_test(handle_, &topology);
+  below.Topo_test(comm, &topology);
   switch (topology) {
     case MPI_CART:
-      below.Cartdim_get(handle_, &n);
+      below.Cartdim_get(comm, &n);
       return 2 * n;
     case MPI_GRAPH:
-      below.Graph_neighbors_count(handle_, rank_, &n);
+      below.Graph_neighbors_count(comm, rank, &n);
       return n;
     case MPI_DIST_GRAPH:
-      below.Dist_graph_neighbors_count(handle_, &in, &out, &weighted);
+      below.Dist_graph_neighbors_count(comm, &in, &out, &weighted);
       return extent == Extent::sources ? in : out;
     default:
       return 0;
   }
+}
+
+int State::extent(Extent extent) const {
+  return extent == Extent::ranks ? nranks_ : neighbours(handle_, rank_, extent);
 }
 
 void States::list(State* state) {
@@ -358,22 +362,16 @@ int keep_order(MPI_Comm comm) {
   return state == nullptr ? MPI_SUCCESS : settle(*state);
 }
 
-int start_later(State& state, MPI_Request* request, std::function<int(MPI_Request*)> begin) {
+int start_later(State& state, MPI_Request* request, std::shared_ptr<BouncedCall> later) {
   Slot* slot = nullptr;
   if (int error = take_slot(state.handle(), &slot); error != MPI_SUCCESS) return error;
-  auto inner = std::make_shared<MPI_Request>(MPI_REQUEST_NULL);
   Communicator::Below call;
-  call.begin = [begin = std::move(begin), inner, deferral = defer(state, nullptr)]() -> Status {
-    const int error = begin(inner.get());
+  call.begin = [later, deferral = defer(state, nullptr)] {
+    const Status status = later->start();
     deferral->begun.store(true, std::memory_order_release);
-    return error == MPI_SUCCESS ? Code::ok : Code::internal;
+    return status;
   };
-  call.test = [inner] {
-    int flag = 0;
-    if (below.Test.pmpi(inner.get(), &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-      return Poll::failed(Code::internal);
-    return flag != 0 ? Poll::done() : Poll::busy();
-  };
+  call.test = [later] { return later->test(); };
   // The program may wait for it before start_below returns.
   *request = slot->handle;
   const Status status = state.communicator()->start_below(std::move(call), slot->request);

@@ -19,8 +19,12 @@
 
 namespace tutti::mpi {
 
+class BouncedCall;
+
 // How many elements an array argument has.
 enum class Extent { ranks, sources, targets };
+// Sources or targets of a rank in the communicator's topology.
+int neighbours(MPI_Comm comm, int rank, Extent extent);
 
 // A nonblocking call that was queued behind a set-up. Once begun, or known to be no call of the
 // base, it is of no more concern to the order of calls.
@@ -104,8 +108,8 @@ int keep_order(MPI_Comm comm);
 // Notes a call that is about to be queued on a communicator that is not settled.
 std::shared_ptr<Deferral> defer(State& state, const Agreed* may_be_native);
 
-// Queues a nonblocking call of the base behind the set-up. begin(inner) makes it.
-int start_later(State& state, MPI_Request* request, std::function<int(MPI_Request*)> begin);
+// Queues a nonblocking call of the base behind the set-up.
+int start_later(State& state, MPI_Request* request, std::shared_ptr<BouncedCall> call);
 
 // Frees a handle, but not while a queued call may still need it. Returns whether it was kept back.
 bool free_later(std::function<void()> free);
