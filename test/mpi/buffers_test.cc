@@ -27,6 +27,8 @@ namespace {
 using kinds::Memory;
 using Random = std::mt19937_64;
 
+// Version 14 of clang-format lays this out anew each time.
+// clang-format off
 #define BUFFERS_FUNCTIONS(F)                                                                      \
   F(Allreduce)                                                                                    \
   F(Iallreduce)                                                                                   \
@@ -38,6 +40,7 @@ using Random = std::mt19937_64;
                       F(Ineighbor_allgather) F(Neighbor_allgatherv) F(Ineighbor_allgatherv)       \
                           F(Neighbor_alltoall) F(Ineighbor_alltoall) F(Neighbor_alltoallv)        \
                               F(Ineighbor_alltoallv) F(Neighbor_alltoallw) F(Ineighbor_alltoallw)
+// clang-format on
 
 struct Functions {
 #define BUFFERS_FIELD(name) decltype(&MPI_##name) name = nullptr;
