@@ -99,6 +99,7 @@ Result<std::unique_ptr<Group>> Group::prepare(const GroupSpec& spec, Blob* blob)
   data.device = d.ordinal;
   data.sms = d.sms;
   data.mps = d.mps;
+  data.large = lane->bytes > small_lane_bytes;
   std::memcpy(blob->bytes, &data, sizeof data);
   return group;
 }
@@ -168,6 +169,17 @@ Status Group::map_peer(const BlobData& blob, uint32_t rank) {
   return Code::ok;
 }
 
+// CTAs of one group, of the SMs that its rank has for itself. Calls of different groups may be in flight
+// at once, begun in another order on each GPU: their waiting kernels must all be resident together, or
+// each waits for SMs that the other holds. So the small lanes' groups get the fewest CTAs that work, and
+// the large lane's group what they leave. 0: no room.
+uint32_t Group::cta_share(uint32_t sms, bool large) {
+  constexpr uint32_t reserved = small_lane_count * smallest_cta_budget;
+  const bool room = sms >= reserved + smallest_cta_budget;
+  if (large) return room ? sms - reserved : sms;
+  return room ? smallest_cta_budget : 0;
+}
+
 Status Group::connect(const Blob* blobs) {
   if (spec_.force_no_peer) {
     say(level_warn, "devices taken as out of each other's reach (GPU_NO_PEER)");
@@ -183,11 +195,16 @@ Status Group::connect(const Blob* blobs) {
   for (uint32_t r = 0; r < n; ++r) {
     if (r != static_cast<uint32_t>(spec_.rank)) TUTTI_TRY(map_peer(all[r], r));
     lane_bytes = std::min(lane_bytes, all[r].lane_bytes);
-    // All kernels of the group that share a GPU must be resident there together.
     uint32_t sharers = 0;
     for (uint32_t s = 0; s < n; ++s)
       sharers += std::memcmp(&all[r].uuid, &all[s].uuid, sizeof all[r].uuid) == 0;
-    budget = std::min(budget, all[r].sms / sharers);
+    const uint32_t share = cta_share(all[r].sms / sharers, all[r].large != 0);
+    if (share == 0) {
+      say(level_warn, text("device of rank {}: {} ranks on its {} SMs leave none for another group",
+                           r, sharers, all[r].sms));
+      return Code::unsupported;
+    }
+    budget = std::min(budget, share);
   }
   if (spec_.ctas) budget = std::min(budget, spec_.ctas);
   space_.nranks = n;

@@ -24,6 +24,7 @@ struct BlobData {
   int32_t device = 0;
   uint32_t sms = 0;
   uint32_t mps = 0;
+  uint32_t large = 0;  // whether the lane is the process's large one
 };
 static_assert(sizeof(BlobData) <= sizeof(gpu::Blob));
 
@@ -37,6 +38,7 @@ class Group {
   void abort();
 
  private:
+  static uint32_t cta_share(uint32_t sms, bool large);
   // A graph of one kernel node: launching it with new parameters costs 2 us less than a launch
   // (gpu-lab section 1). One a shape.
   struct Graph {
