@@ -314,7 +314,8 @@ Status BouncedCall::start() {
     // Without a copy the base would be given a device pointer.
     if (status_ == Status(Code::no_memory)) return status_;
   }
-  return begin_(copies_, &inner_) == MPI_SUCCESS ? Code::ok : Code::internal;
+  base_error_ = begin_(copies_, &inner_);
+  return base_error_ == MPI_SUCCESS ? Code::ok : Code::internal;
 }
 
 Poll BouncedCall::test() {
@@ -335,7 +336,7 @@ namespace {
 class BouncedOperation : public Operation {
  public:
   explicit BouncedOperation(std::shared_ptr<BouncedCall> call) : call_(std::move(call)) {}
-  Status start() override { return call_->start(); }
+  Status start() override { return Code::ok; }  // start_bounced has begun it
   Poll poll() override { return call_->test(); }
   // The call is the base's by now: nothing can end it here.
   void abort(Status why) override {
@@ -356,6 +357,13 @@ class BouncedOperation : public Operation {
 int start_bounced(MPI_Comm comm, std::shared_ptr<BouncedCall> call, MPI_Request* request) {
   Slot* slot = nullptr;
   if (int error = take_slot(comm, &slot); error != MPI_SUCCESS) return error;
+  // Here and not by the engine: what the base refuses at once it has raised itself, and the program
+  // gets that error from this call.
+  if (Status status = call->start(); !status.ok()) {
+    drop_slot(slot);
+    *request = MPI_REQUEST_NULL;
+    return call->base_error() != MPI_SUCCESS ? call->base_error() : raise(comm, status);
+  }
   slot->operation = std::make_unique<BouncedOperation>(std::move(call));
   slot->request.operation = slot->operation.get();
   *request = slot->handle;

@@ -161,6 +161,8 @@ class BouncedCall {
   Status start();
   Poll test();
   bool base_done() const { return base_done_; }
+  // What the base said when it was called; it has told the communicator's error handler.
+  int base_error() const { return base_error_; }
 
  private:
   Call call_;
@@ -168,6 +170,7 @@ class BouncedCall {
   Begin begin_;
   HostCopies copies_;
   MPI_Request inner_ = MPI_REQUEST_NULL;
+  int base_error_ = MPI_SUCCESS;
   bool base_done_ = false;
   Status status_;  // of the copies; the base's call goes on nevertheless
 };
