@@ -4,6 +4,7 @@
 
 #include <array>
 #include <filesystem>
+#include <mutex>
 
 #include "gpu/module.hpp"
 
@@ -39,6 +40,7 @@ Process& Process::get(const Config& config) {
 }
 
 Result<shm::SlotPool*> Process::slots() {
+  const std::lock_guard guard(mutex_);
   if (!slots_) {
     auto pool = shm::SlotPool::create(config_.shm_lane_bytes);
     if (!pool.ok()) return pool.status();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "base/config.hpp"
@@ -32,6 +33,8 @@ class Process {
  private:
   explicit Process(const Config& config);
   const Config& config_;
+  // Threads may set up their first communicators at once.
+  std::mutex mutex_;
   std::unique_ptr<shm::SlotPool> slots_;
   bool device_possible_ = false;
   std::string host_name_;
