@@ -151,6 +151,11 @@ std::vector<Type> predefined_types() {
       {"MPI_2INT", MPI_2INT, Dtype::i32_i32},
       {"MPI_LONG_DOUBLE_INT", MPI_LONG_DOUBLE_INT, Dtype::f80_i32},
   };
+#ifdef MPICH_VERSION
+  // MPICH 4.0 compares every unsigned type as signed in MIN and MAX; likewise.
+  for (Type& type : types)
+    if (tutti::info(type.dtype).cls == tutti::DtypeClass::uint) type.non_negative = true;
+#endif
   // Without a Fortran compiler these handles are null.
   const Type fortran[] = {
       {"MPI_INTEGER", MPI_INTEGER, Dtype::i32},
