@@ -21,7 +21,7 @@ uint64_t bits(Handle handle) {
   if constexpr (std::is_pointer_v<Handle>)
     return reinterpret_cast<uintptr_t>(handle);
   else
-    return static_cast<uint32_t>(handle);
+    return static_cast<std::make_unsigned_t<Handle>>(handle);
 }
 
 // Handle -> enumerator. Written by one thread before any reads. Open addressing over 256 places, at
