@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <mutex>
 #include <string>
@@ -96,6 +97,10 @@ std::vector<int32_t> number_nodes(const std::vector<Greeting>& all) {
 // ---- Beginning.
 
 [[noreturn]] void give_up() {
+  // A launcher that is told to abort ends the job at once, and Hydra then drops output that it has not
+  // passed on yet: leave it the time to show why.
+  const timespec pause = {0, 300'000'000};
+  nanosleep(&pause, nullptr);
   below.Abort(MPI_COMM_WORLD, 1);
   // MPI_Abort does not return; were it to, going on with settings nobody asked for would be worse.
   _exit(1);
