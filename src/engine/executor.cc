@@ -260,7 +260,8 @@ void Executor::post(uint32_t step_number) {
   finish(step_number);
 }
 
-// After a failure the group is still started, and aborted at once: only so do its members learn.
+// After a failure the group is still entered, told of it beforehand: only so do its members learn, and none of
+// them can finish on what this rank does not have.
 void Executor::start_group(uint32_t step_number) {
   const Schedule& schedule = *places_.schedule;
   const Step& step = schedule.steps[step_number];
@@ -269,9 +270,8 @@ void Executor::start_group(uint32_t step_number) {
                               source(step.from), target(step.to));
   Status status = operation.status();
   if (operation.ok()) {
-    const bool failed_before = !status_.ok();
+    if (!status_.ok()) (*operation)->abort(status_);
     status = (*operation)->start();
-    if (status.ok() && failed_before) (*operation)->abort(status_);
   }
   if (status.ok()) {
     flight_.push_back({step_number, 0, *operation});

@@ -28,7 +28,8 @@ class Operation {
   virtual ~Operation() = default;
   virtual Status start() = 0;
   virtual Poll poll() = 0;
-  // Ends the call on this rank with that error; peers learn of it and end theirs.
+  // Ends the call on this rank with that error; peers learn of it and end theirs. Before start(): the
+  // operation enters with the error, so that no peer ends well.
   virtual void abort(Status why) = 0;
   // Whether start() or poll() may call the MPI below just now: a helper thread leaves it alone
   // then.

@@ -312,8 +312,9 @@ class SharedSum final : public GroupRunner {
     }
     Poll poll() override {
       if (++looks < 20) return Poll::busy();
+      const bool all_here = state.arrived == state.nmembers;
       if (state.code != 0) return Poll::failed(static_cast<Code>(state.code.load()));
-      if (state.arrived < state.nmembers) return Poll::busy();
+      if (!all_here) return Poll::busy();
       uint64_t sum = 0;
       for (auto& part : state.parts) sum += part;
       std::memcpy(to, &sum, 8);
