@@ -13,6 +13,11 @@ namespace {
 // Polls before the first idle turn: about 0.3 us, the time within which a peer that is already
 // there answers. Driving the base earlier would cost every small call its 5 to 32 ns a turn.
 constexpr uint32_t spins_before_idle = 64;
+// The same where ranks outnumber cores: the peer may be waiting for this very core.
+constexpr uint32_t spins_before_yield = 2;
+// Yields between drives of the base there: its own idle turn may yield too, and each such switch is one in
+// which this rank does not see that its peers have come.
+constexpr uint32_t yields_between_base = 8;
 // How often a long call asks whether the peers it waits for still live.
 constexpr uint64_t peer_look_ns = 100'000'000;
 
@@ -86,7 +91,9 @@ void Engine::watch(Operation& operation, CallRecord& record) {
 
 void Engine::idle(Operation* operation, CallRecord& record, uint32_t turn) {
   if (any_pending()) progress();
-  if (hooks_.base_progress != nullptr) hooks_.base_progress();
+  if (hooks_.base_progress != nullptr &&
+      (!hooks_.oversubscribed || turn % yields_between_base == 0))
+    hooks_.base_progress();
   if (hooks_.oversubscribed) sched_yield();
   // The first look only notes the time, so that a call which ends soon reads no clock.
   if (operation != nullptr && turn % turns_between_looks == 0) watch(*operation, record);
@@ -101,7 +108,8 @@ Status Engine::run(Lane& lane, Operation& operation, CallRecord& record) {
     return wait(request);
   }
   TUTTI_TRY(operation.start());
-  for (uint32_t spin = 0; spin < spins_before_idle; ++spin) {
+  const uint32_t spins = hooks_.oversubscribed ? spins_before_yield : spins_before_idle;
+  for (uint32_t spin = 0; spin < spins; ++spin) {
     Poll poll = operation.poll();
     if (poll.finished()) return poll.status();
     cpu_relax();
