@@ -25,10 +25,12 @@ bool reduces(Coll coll) {
 
 // Which calls tutti performs itself on one node. In class H only what is never slower than the base
 // (law 6); in class N whatever can, because the alternative for a device buffer is a bounce.
+bool wanted_on_node(Coll coll, bool device_possible) {
+  return coll == Coll::allreduce || (device_possible && shm::NodeExchange::handles(coll));
+}
 bool native_on_node(const Agreed& agreed, bool device_possible) {
   if (reduces(agreed.coll) && !shm::reducible(agreed.op, agreed.dtype)) return false;
-  if (agreed.coll == Coll::allreduce) return true;
-  return device_possible && shm::NodeExchange::handles(agreed.coll);
+  return wanted_on_node(agreed.coll, device_possible);
 }
 
 class NodeCommunicator final : public Communicator {
@@ -40,6 +42,7 @@ class NodeCommunicator final : public Communicator {
 
   bool settled() const override { return settled_.load(std::memory_order_acquire); }
   Status settle() override;
+  bool wants(Coll coll) const override;
   Path choose(const Agreed& agreed) const override;
   Status run(const Problem& problem) override;
   Status start(const Problem& problem, Below below, Request& request) override;
@@ -83,7 +86,10 @@ class QueuedCall final : public Operation {
     problem_ = problem;
     // The caller's arrays end with its call.
     keep(problem_.agreed.counts, counts_);
+    keep(problem_.local.send_displs, send_displs_);
     keep(problem_.local.recv_displs, recv_displs_);
+    keep(problem_.local.send_counts, send_counts_);
+    keep(problem_.local.recv_counts, recv_counts_);
     below_ = std::move(below);
     force_below_ = false;
   }
@@ -135,7 +141,10 @@ class QueuedCall final : public Operation {
   NodeCommunicator& comm_;
   Problem problem_;
   std::vector<uint64_t> counts_;
+  std::vector<uint64_t> send_displs_;
   std::vector<uint64_t> recv_displs_;
+  std::vector<uint64_t> send_counts_;
+  std::vector<uint64_t> recv_counts_;
   Communicator::Below below_;
   std::optional<NodeCall> native_;
   std::atomic<bool> busy_{false};
@@ -206,6 +215,10 @@ Status NodeCommunicator::settle() {
   return {};
 }
 
+bool NodeCommunicator::wants(Coll coll) const {
+  return group_ != nullptr && wanted_on_node(coll, any_device_possible_);
+}
+
 Path NodeCommunicator::choose(const Agreed& agreed) const {
   if (group_ != nullptr && native_on_node(agreed, any_device_possible_)) return Path::native;
   return any_device_possible_ ? Path::bounce : Path::below;
@@ -254,6 +267,10 @@ void NodeCommunicator::close() {
 }
 
 }  // namespace
+
+bool may_want(const Job& job, Coll coll) {
+  return wanted_on_node(coll, job.devices);
+}
 
 std::unique_ptr<Communicator> Communicator::open(const BaseComm& base, Engine& engine,
                                                  const Config& config) {

@@ -47,6 +47,15 @@ enum class Path : uint8_t {
   bounce,  // the MPI below; a device pointer is replaced by its host copy (class N and X)
 };
 
+// What all ranks of a job know from MPI_Init on.
+struct Job {
+  bool devices = false;  // some rank may see a device
+  bool hosts = false;    // there are several nodes
+};
+// Whether any communicator of such a job may want calls of that collective: what it denies is for the
+// MPI below before a communicator is looked at.
+bool may_want(const Job& job, Coll coll);
+
 class Communicator {
  public:
   static std::unique_ptr<Communicator> open(const BaseComm& base, Engine& engine,
@@ -58,6 +67,9 @@ class Communicator {
   // Waits for set-up (blocking calls, and anything that must stay in order behind it).
   virtual Status settle() = 0;
 
+  // Whether choose() may say native for that collective; before a Problem is made. Valid once
+  // settled.
+  virtual bool wants(Coll coll) const = 0;
   // Pure function of agreed facts. Valid once settled.
   virtual Path choose(const Agreed& agreed) const = 0;
 

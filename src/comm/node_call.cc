@@ -130,13 +130,16 @@ Poll DeviceGroup::connect(const gpu::Module* module, int device) {
 
 void NodeCall::look_at_buffers() {
   reach_ = Reach::host;
-  const gpu::Module* module = context_.process->live_module();
-  if (module == nullptr) return;
+  module_ = context_.process->live_module();
+  if (module_ == nullptr) return;
   const Local& local = problem_.local;
   std::array<const void*, 2> pointers = {local.recv, local.in_place ? local.recv : local.send};
+  // A buffer that does not exist is of the other's kind.
+  if (pointers[0] == nullptr) pointers[0] = pointers[1];
+  if (pointers[1] == nullptr) pointers[1] = pointers[0];
   const int n = pointers[0] == pointers[1] ? 1 : 2;
   std::array<gpu::Pointer, 2> found{};
-  module->query(pointers.data(), n, found.data());
+  module_->query(pointers.data(), n, found.data());
   if (n == 1) found[1] = found[0];
   recv_kind_ = found[0].kind;
   bool host = true;
@@ -159,7 +162,7 @@ shm::Access NodeCall::access() {
   shm::Access access;
   access.direct = reach_ == Reach::host || reach_ == Reach::either;
   if (!access.direct) {
-    copier_ = {context_.process->live_module(), device_};
+    copier_ = {module_, device_};
     access.copy = copy_by_module;
     access.context = &copier_;
   }
@@ -173,7 +176,7 @@ Status NodeCall::start() {
   shm::Rounds& rounds = context_.rounds(agreed.coll);
   phase_ = Phase::gate;
   laid_out_ = false;
-  const bool any = !empty();
+  const bool any = !empty() && local.error == Code::ok;
   if (context_.device != nullptr && any) look_at_buffers();
   shm::Announcement announcement;
   announcement.signature = signature(agreed);
@@ -182,6 +185,7 @@ Status NodeCall::start() {
                         static_cast<uint32_t>(agreed.op) << 16;
   announcement.count = agreed.count;
   announcement.reach = reach_;
+  announcement.error = local.error;
   const bool direct = reach_ == Reach::host || reach_ == Reach::either;
   if (any && direct && fits_inline()) {
     announcement.payload = own_input();
@@ -200,12 +204,11 @@ Poll NodeCall::poll() {
   switch (phase_) {
     case Phase::gate: {
       Poll gate = context_.group->gate();
-      if (!gate.finished()) return gate;
-      if (!gate.status().ok()) return gate;
+      if (!gate.finished() || !gate.status().ok()) return gate;
       return after_gate();
     }
     case Phase::connect: {
-      Poll connected = context_.device->connect(context_.process->live_module(), device_);
+      Poll connected = context_.device->connect(module_, device_);
       if (!connected.finished() || !connected.status().ok()) return connected;
       return context_.device->state() == DeviceGroup::State::ready ? begin_kernel()
                                                                    : begin_rounds();
@@ -229,6 +232,10 @@ Poll NodeCall::poll() {
 Poll NodeCall::after_gate() {
   const shm::Summary& summary = context_.group->summary();
   const Agreed& agreed = problem_.agreed;
+  if (problem_.local.error != Code::ok) {
+    context_.group->abort(problem_.local.error);
+    return Poll::failed(problem_.local.error);
+  }
   if (empty()) {
     phase_ = Phase::done;
     return Poll::done();

@@ -105,6 +105,7 @@ class NodeCall final : public Operation {
 
   NodeContext& context_;
   Problem problem_;
+  const gpu::Module* module_ = nullptr;  // where this rank's driver is live
   shm::Reach reach_ = shm::Reach::host;
   int device_ = -1;
   gpu::Kind recv_kind_ = gpu::Kind::managed;

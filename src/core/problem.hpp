@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/status.hpp"
 #include "core/types.hpp"
 
 namespace tutti {
@@ -29,7 +30,9 @@ struct Agreed {
 };
 
 struct Local {
-  const void* send = nullptr;  // equals recv when in place
+  // Null where this rank has no such buffer (gather's recv but at the root). In place send equals
+  // recv; at the root of a scatter in place it holds the blocks, and recv is null.
+  const void* send = nullptr;
   void* recv = nullptr;
   bool in_place = false;
   // Element displacements in the v-forms, nranks long; empty means packed in rank order.
@@ -40,6 +43,8 @@ struct Local {
   // alltoallv: elements to and from each rank; gatherv: recv_counts, scatterv: send_counts, at the root.
   std::span<const uint64_t> send_counts;
   std::span<const uint64_t> recv_counts;
+  // Why this rank cannot take part: its peers are told, and the call fails on all.
+  Code error = Code::ok;
 };
 
 struct Problem {

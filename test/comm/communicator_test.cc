@@ -168,6 +168,45 @@ TEST(Communicator, OneRanksOtherSettingsSendAllBelowAndQueuedCallsInOrder) {
   log::threshold.store(before);
 }
 
+TEST(Communicator, AskedBeforeAProblemIsMadeItWantsWhatItMayChoose) {
+  constexpr int nranks = 2;
+  FakeBase base(nranks);
+  on_all_ranks(nranks, [&](int rank) {
+    driven = {{&base, rank}};
+    Engine engine(fake_hooks());
+    auto comm = Communicator::open(base.of(rank), engine, config);
+    ASSERT_TRUE(comm->settle().ok());
+    for (size_t i = 0; i < coll_count; ++i) {
+      Agreed agreed;
+      agreed.coll = static_cast<Coll>(i);
+      agreed.dtype = Dtype::i32;
+      EXPECT_EQ(comm->wants(agreed.coll), comm->choose(agreed) == Path::native) << coll_names[i];
+      EXPECT_TRUE(!comm->wants(agreed.coll) || may_want(Job{}, agreed.coll)) << coll_names[i];
+    }
+    comm->close();
+  });
+  EXPECT_FALSE(may_want(Job{}, Coll::allgather));
+  EXPECT_TRUE(may_want({.devices = true}, Coll::allgather));
+}
+
+TEST(Communicator, OneRankThatCannotTakePartFailsTheCallOnAll) {
+  constexpr int nranks = 3;
+  FakeBase base(nranks);
+  on_all_ranks(nranks, [&](int rank) {
+    driven = {{&base, rank}};
+    Engine engine(fake_hooks());
+    auto comm = Communicator::open(base.of(rank), engine, config);
+    ASSERT_TRUE(comm->settle().ok());
+    auto send = data_of(rank, 2000, 1);
+    std::vector<int64_t> recv(2000, -1);
+    Problem problem = sum_of(send, recv);
+    if (rank == 1) problem.local.error = Code::no_memory;
+    EXPECT_EQ(comm->run(problem), Status(Code::no_memory));
+    EXPECT_EQ(recv, std::vector<int64_t>(2000, -1));
+    comm->close();
+  });
+}
+
 TEST(Communicator, ManyInTurnLeakNoSlot) {
   constexpr int nranks = 2;
   constexpr int turns = 1500;  // more than there are slots
