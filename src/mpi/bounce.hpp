@@ -160,6 +160,7 @@ class BouncedCall {
 
   Status start();
   Poll test();
+  Call call() const { return call_; }
   bool base_done() const { return base_done_; }
   // What the base said when it was called; it has told the communicator's error handler.
   int base_error() const { return base_error_; }

@@ -1,9 +1,10 @@
 // What each collective reads and writes of its buffers, on this rank.
 //
-// describe(Of<Call::x>(), copies, ends, arguments...) adds the call's void pointers in the order of
-// its arguments. Arguments that MPI lets a rank leave undefined are not looked at: those of the root
-// elsewhere, the send arguments in place. What a rank may receive only in part (a neighbour that is
-// MPI_PROC_NULL sends nothing) is read too.
+// describe(Of<Call::x>(), to, ends, arguments...) adds the call's void pointers in the order of its
+// arguments to what takes them by add(buffer, blocks, access) and add_unused(buffer). Arguments that
+// MPI lets a rank leave undefined are not looked at: those of the root elsewhere, the send arguments
+// in place. What a rank may receive only in part (a neighbour that is MPI_PROC_NULL sends nothing) is
+// read too.
 #pragma once
 
 #include <type_traits>
@@ -44,34 +45,34 @@ int64_t total(int n, const Count* counts) {
   return sum;
 }
 
-inline void describe(Of<Call::barrier>, HostCopies&, const Ends&, MPI_Comm) {}
+inline void describe(Of<Call::barrier>, auto&, const Ends&, MPI_Comm) {}
 
 // ---- Reductions.
 
 template <class Count>
-void describe(Of<Call::allreduce>, HostCopies& to, const Ends&, const void* send, void* recv,
-              Count count, MPI_Datatype type, MPI_Op, MPI_Comm) {
+void describe(Of<Call::allreduce>, auto& to, const Ends&, const void* send, void* recv, Count count,
+              MPI_Datatype type, MPI_Op, MPI_Comm) {
   to.add(send, run_of(count, type), Access::read);
   to.add(recv, run_of(count, type), written(send));
 }
 
 template <class Count>
-void describe(Of<Call::reduce>, HostCopies& to, const Ends& ends, const void* send, void* recv,
+void describe(Of<Call::reduce>, auto& to, const Ends& ends, const void* send, void* recv,
               Count count, MPI_Datatype type, MPI_Op, int root, MPI_Comm) {
   to.add(send, run_of(ends.is_leaf(root) ? count : 0, type), Access::read);
   to.add(recv, run_of(ends.is_root(root) ? count : 0, type), written(send));
 }
 
 template <class Count>
-void describe(Of<Call::scan>, HostCopies& to, const Ends&, const void* send, void* recv,
-              Count count, MPI_Datatype type, MPI_Op, MPI_Comm) {
+void describe(Of<Call::scan>, auto& to, const Ends&, const void* send, void* recv, Count count,
+              MPI_Datatype type, MPI_Op, MPI_Comm) {
   to.add(send, run_of(count, type), Access::read);
   to.add(recv, run_of(count, type), written(send));
 }
 
 // Rank 0 receives nothing.
 template <class Count>
-void describe(Of<Call::exscan>, HostCopies& to, const Ends& ends, const void* send, void* recv,
+void describe(Of<Call::exscan>, auto& to, const Ends& ends, const void* send, void* recv,
               Count count, MPI_Datatype type, MPI_Op, MPI_Comm) {
   to.add(send, run_of(count, type), Access::read);
   if (ends.rank != 0)
@@ -81,8 +82,8 @@ void describe(Of<Call::exscan>, HostCopies& to, const Ends& ends, const void* se
 }
 
 template <class Count>
-void describe(Of<Call::reduce_scatter>, HostCopies& to, const Ends& ends, const void* send,
-              void* recv, const Count* counts, MPI_Datatype type, MPI_Op, MPI_Comm) {
+void describe(Of<Call::reduce_scatter>, auto& to, const Ends& ends, const void* send, void* recv,
+              const Count* counts, MPI_Datatype type, MPI_Op, MPI_Comm) {
   const int64_t all = total(ends.local, counts);
   const int64_t own = counts == nullptr ? 0 : counts[ends.rank];
   to.add(send, run_of(all, type), Access::read);
@@ -90,7 +91,7 @@ void describe(Of<Call::reduce_scatter>, HostCopies& to, const Ends& ends, const 
 }
 
 template <class Count>
-void describe(Of<Call::reduce_scatter_block>, HostCopies& to, const Ends& ends, const void* send,
+void describe(Of<Call::reduce_scatter_block>, auto& to, const Ends& ends, const void* send,
               void* recv, Count count, MPI_Datatype type, MPI_Op, MPI_Comm) {
   const int64_t all = int64_t{count} * ends.local;
   to.add(send, run_of(all, type), Access::read);
@@ -100,14 +101,14 @@ void describe(Of<Call::reduce_scatter_block>, HostCopies& to, const Ends& ends, 
 // ---- From and to a root.
 
 template <class Count>
-void describe(Of<Call::bcast>, HostCopies& to, const Ends& ends, void* buffer, Count count,
+void describe(Of<Call::bcast>, auto& to, const Ends& ends, void* buffer, Count count,
               MPI_Datatype type, int root, MPI_Comm) {
   const bool part = ends.is_root(root) || ends.is_leaf(root);
   to.add(buffer, run_of(part ? count : 0, type), ends.is_root(root) ? Access::read : Access::write);
 }
 
 template <class Count>
-void describe(Of<Call::gather>, HostCopies& to, const Ends& ends, const void* send, Count sendcount,
+void describe(Of<Call::gather>, auto& to, const Ends& ends, const void* send, Count sendcount,
               MPI_Datatype sendtype, void* recv, Count recvcount, MPI_Datatype recvtype, int root,
               MPI_Comm) {
   if (ends.is_leaf(root))
@@ -121,9 +122,9 @@ void describe(Of<Call::gather>, HostCopies& to, const Ends& ends, const void* se
 }
 
 template <class Count, class Displ>
-void describe(Of<Call::gatherv>, HostCopies& to, const Ends& ends, const void* send,
-              Count sendcount, MPI_Datatype sendtype, void* recv, const Count* counts,
-              const Displ* displs, MPI_Datatype recvtype, int root, MPI_Comm) {
+void describe(Of<Call::gatherv>, auto& to, const Ends& ends, const void* send, Count sendcount,
+              MPI_Datatype sendtype, void* recv, const Count* counts, const Displ* displs,
+              MPI_Datatype recvtype, int root, MPI_Comm) {
   if (ends.is_leaf(root))
     to.add(send, run_of(sendcount, sendtype), Access::read);
   else
@@ -135,9 +136,9 @@ void describe(Of<Call::gatherv>, HostCopies& to, const Ends& ends, const void* s
 }
 
 template <class Count>
-void describe(Of<Call::scatter>, HostCopies& to, const Ends& ends, const void* send,
-              Count sendcount, MPI_Datatype sendtype, void* recv, Count recvcount,
-              MPI_Datatype recvtype, int root, MPI_Comm) {
+void describe(Of<Call::scatter>, auto& to, const Ends& ends, const void* send, Count sendcount,
+              MPI_Datatype sendtype, void* recv, Count recvcount, MPI_Datatype recvtype, int root,
+              MPI_Comm) {
   if (ends.is_root(root))
     to.add(send, run_of(int64_t{sendcount} * ends.peers, sendtype), Access::read);
   else
@@ -149,9 +150,9 @@ void describe(Of<Call::scatter>, HostCopies& to, const Ends& ends, const void* s
 }
 
 template <class Count, class Displ>
-void describe(Of<Call::scatterv>, HostCopies& to, const Ends& ends, const void* send,
-              const Count* counts, const Displ* displs, MPI_Datatype sendtype, void* recv,
-              Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm) {
+void describe(Of<Call::scatterv>, auto& to, const Ends& ends, const void* send, const Count* counts,
+              const Displ* displs, MPI_Datatype sendtype, void* recv, Count recvcount,
+              MPI_Datatype recvtype, int root, MPI_Comm) {
   if (ends.is_root(root))
     to.add(send, blocks_of(ends.peers, counts, displs, sendtype), Access::read);
   else
@@ -165,32 +166,30 @@ void describe(Of<Call::scatterv>, HostCopies& to, const Ends& ends, const void* 
 // ---- From all to all.
 
 template <class Count>
-void describe(Of<Call::allgather>, HostCopies& to, const Ends& ends, const void* send,
-              Count sendcount, MPI_Datatype sendtype, void* recv, Count recvcount,
-              MPI_Datatype recvtype, MPI_Comm) {
+void describe(Of<Call::allgather>, auto& to, const Ends& ends, const void* send, Count sendcount,
+              MPI_Datatype sendtype, void* recv, Count recvcount, MPI_Datatype recvtype, MPI_Comm) {
   to.add(send, run_of(sendcount, sendtype), Access::read);
   to.add(recv, run_of(int64_t{recvcount} * ends.peers, recvtype), written(send));
 }
 
 template <class Count, class Displ>
-void describe(Of<Call::allgatherv>, HostCopies& to, const Ends& ends, const void* send,
-              Count sendcount, MPI_Datatype sendtype, void* recv, const Count* counts,
-              const Displ* displs, MPI_Datatype recvtype, MPI_Comm) {
+void describe(Of<Call::allgatherv>, auto& to, const Ends& ends, const void* send, Count sendcount,
+              MPI_Datatype sendtype, void* recv, const Count* counts, const Displ* displs,
+              MPI_Datatype recvtype, MPI_Comm) {
   to.add(send, run_of(sendcount, sendtype), Access::read);
   to.add(recv, blocks_of(ends.peers, counts, displs, recvtype), written(send));
 }
 
 template <class Count>
-void describe(Of<Call::alltoall>, HostCopies& to, const Ends& ends, const void* send,
-              Count sendcount, MPI_Datatype sendtype, void* recv, Count recvcount,
-              MPI_Datatype recvtype, MPI_Comm) {
+void describe(Of<Call::alltoall>, auto& to, const Ends& ends, const void* send, Count sendcount,
+              MPI_Datatype sendtype, void* recv, Count recvcount, MPI_Datatype recvtype, MPI_Comm) {
   const bool in_place = send == MPI_IN_PLACE;
   to.add(send, run_of(in_place ? 0 : int64_t{sendcount} * ends.peers, sendtype), Access::read);
   to.add(recv, run_of(int64_t{recvcount} * ends.peers, recvtype), written(send));
 }
 
 template <class Count, class Displ, class Types>
-void describe_blocks(HostCopies& to, const Ends& ends, const void* send, const Count* sendcounts,
+void describe_blocks(auto& to, const Ends& ends, const void* send, const Count* sendcounts,
                      const Displ* sdispls, Types sendtypes, void* recv, const Count* recvcounts,
                      const Displ* rdispls, Types recvtypes) {
   if (send == MPI_IN_PLACE)
@@ -200,7 +199,7 @@ void describe_blocks(HostCopies& to, const Ends& ends, const void* send, const C
   to.add(recv, blocks_of(ends.peers, recvcounts, rdispls, recvtypes), written(send));
 }
 template <class... Args>
-void describe(Of<Call::alltoallv>, HostCopies& to, const Ends& ends, Args... args) {
+void describe(Of<Call::alltoallv>, auto& to, const Ends& ends, Args... args) {
   const auto without_comm = [&](auto send, auto sendcounts, auto sdispls, auto sendtype, auto recv,
                                 auto recvcounts, auto rdispls, auto recvtype, MPI_Comm) {
     describe_blocks(to, ends, send, sendcounts, sdispls, sendtype, recv, recvcounts, rdispls,
@@ -209,14 +208,14 @@ void describe(Of<Call::alltoallv>, HostCopies& to, const Ends& ends, Args... arg
   without_comm(args...);
 }
 template <class... Args>
-void describe(Of<Call::alltoallw>, HostCopies& to, const Ends& ends, Args... args) {
+void describe(Of<Call::alltoallw>, auto& to, const Ends& ends, Args... args) {
   describe(Of<Call::alltoallv>(), to, ends, args...);
 }
 
 // ---- Among neighbours.
 
 template <class Count>
-void describe(Of<Call::neighbor_allgather>, HostCopies& to, const Ends& ends, const void* send,
+void describe(Of<Call::neighbor_allgather>, auto& to, const Ends& ends, const void* send,
               Count sendcount, MPI_Datatype sendtype, void* recv, Count recvcount,
               MPI_Datatype recvtype, MPI_Comm) {
   to.add(send, run_of(sendcount, sendtype), Access::read);
@@ -224,7 +223,7 @@ void describe(Of<Call::neighbor_allgather>, HostCopies& to, const Ends& ends, co
 }
 
 template <class Count, class Displ>
-void describe(Of<Call::neighbor_allgatherv>, HostCopies& to, const Ends& ends, const void* send,
+void describe(Of<Call::neighbor_allgatherv>, auto& to, const Ends& ends, const void* send,
               Count sendcount, MPI_Datatype sendtype, void* recv, const Count* counts,
               const Displ* displs, MPI_Datatype recvtype, MPI_Comm) {
   to.add(send, run_of(sendcount, sendtype), Access::read);
@@ -232,7 +231,7 @@ void describe(Of<Call::neighbor_allgatherv>, HostCopies& to, const Ends& ends, c
 }
 
 template <class Count>
-void describe(Of<Call::neighbor_alltoall>, HostCopies& to, const Ends& ends, const void* send,
+void describe(Of<Call::neighbor_alltoall>, auto& to, const Ends& ends, const void* send,
               Count sendcount, MPI_Datatype sendtype, void* recv, Count recvcount,
               MPI_Datatype recvtype, MPI_Comm) {
   to.add(send, run_of(int64_t{sendcount} * ends.targets(), sendtype), Access::read);
@@ -240,14 +239,14 @@ void describe(Of<Call::neighbor_alltoall>, HostCopies& to, const Ends& ends, con
 }
 
 template <class Count, class Displ, class Types>
-void describe(Of<Call::neighbor_alltoallv>, HostCopies& to, const Ends& ends, const void* send,
+void describe(Of<Call::neighbor_alltoallv>, auto& to, const Ends& ends, const void* send,
               const Count* sendcounts, const Displ* sdispls, Types sendtypes, void* recv,
               const Count* recvcounts, const Displ* rdispls, Types recvtypes, MPI_Comm) {
   to.add(send, blocks_of(ends.targets(), sendcounts, sdispls, sendtypes), Access::read);
   to.add(recv, blocks_of(ends.sources(), recvcounts, rdispls, recvtypes), Access::read_write);
 }
 template <class... Args>
-void describe(Of<Call::neighbor_alltoallw>, HostCopies& to, const Ends& ends, Args... args) {
+void describe(Of<Call::neighbor_alltoallw>, auto& to, const Ends& ends, Args... args) {
   describe(Of<Call::neighbor_alltoallv>(), to, ends, args...);
 }
 

@@ -12,46 +12,54 @@ extern "C" {
 
 TUTTI_ENTRY int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype,
                               MPI_Op op, MPI_Comm comm) {
-  return own::Allreduce(Layer::mpi, sendbuf, recvbuf, count, datatype, op, comm);
+  return blocking<Call::allreduce>(Layer::mpi, comm, below.Allreduce, sendbuf, recvbuf, count,
+                                   datatype, op, comm);
 }
 
 TUTTI_ENTRY int PMPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype,
                                MPI_Op op, MPI_Comm comm) {
-  return own::Allreduce(Layer::pmpi, sendbuf, recvbuf, count, datatype, op, comm);
+  return blocking<Call::allreduce>(Layer::pmpi, comm, below.Allreduce, sendbuf, recvbuf, count,
+                                   datatype, op, comm);
 }
 
 TUTTI_ENTRY int MPI_Iallreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype,
                                MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-  return own::Iallreduce(Layer::mpi, sendbuf, recvbuf, count, datatype, op, comm, request);
+  return nonblocking<Call::allreduce>(Layer::mpi, comm, request, below.Iallreduce, sendbuf, recvbuf,
+                                      count, datatype, op, comm);
 }
 
 TUTTI_ENTRY int PMPI_Iallreduce(const void* sendbuf, void* recvbuf, int count,
                                 MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
                                 MPI_Request* request) {
-  return own::Iallreduce(Layer::pmpi, sendbuf, recvbuf, count, datatype, op, comm, request);
+  return nonblocking<Call::allreduce>(Layer::pmpi, comm, request, below.Iallreduce, sendbuf,
+                                      recvbuf, count, datatype, op, comm);
 }
 
 #if TUTTI_MPI_LARGE_COUNT
 TUTTI_ENTRY int MPI_Allreduce_c(const void* sendbuf, void* recvbuf, MPI_Count count,
                                 MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
-  return own::Allreduce_c(Layer::mpi, sendbuf, recvbuf, count, datatype, op, comm);
+  return blocking<Call::allreduce>(Layer::mpi, comm, below.Allreduce_c, sendbuf, recvbuf, count,
+                                   datatype, op, comm);
 }
 
 TUTTI_ENTRY int PMPI_Allreduce_c(const void* sendbuf, void* recvbuf, MPI_Count count,
                                  MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
-  return own::Allreduce_c(Layer::pmpi, sendbuf, recvbuf, count, datatype, op, comm);
+  return blocking<Call::allreduce>(Layer::pmpi, comm, below.Allreduce_c, sendbuf, recvbuf, count,
+                                   datatype, op, comm);
 }
 
 TUTTI_ENTRY int MPI_Iallreduce_c(const void* sendbuf, void* recvbuf, MPI_Count count,
                                  MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
                                  MPI_Request* request) {
-  return own::Iallreduce_c(Layer::mpi, sendbuf, recvbuf, count, datatype, op, comm, request);
+  return nonblocking<Call::allreduce>(Layer::mpi, comm, request, below.Iallreduce_c, sendbuf,
+                                      recvbuf, count, datatype, op, comm);
 }
 
 TUTTI_ENTRY int PMPI_Iallreduce_c(const void* sendbuf, void* recvbuf, MPI_Count count,
                                   MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
                                   MPI_Request* request) {
-  return own::Iallreduce_c(Layer::pmpi, sendbuf, recvbuf, count, datatype, op, comm, request);
+  return nonblocking<Call::allreduce>(Layer::pmpi, comm, request, below.Iallreduce_c, sendbuf,
+                                      recvbuf, count, datatype, op, comm);
 }
 
 #endif  // TUTTI_MPI_LARGE_COUNT

@@ -193,11 +193,13 @@ Layout derived(const Contents& of) {
     for (size_t i = 0; i < of.types.size(); ++i) {
       const Component part = component(of.types[i]);
       layout.exact &= part.layout.exact;
+      layout.ordered &= part.layout.ordered;
       repeat(part.layout.runs, of.integer(1 + i), part.extent, of.addresses[i], layout.runs);
     }
   } else if (of.types.size() == 1) {
     const Component part = component(of.types[0]);
     layout.exact = part.layout.exact && uniform(of, part, layout.runs);
+    layout.ordered = part.layout.ordered;
   } else {
     layout.exact = false;
   }
@@ -218,13 +220,14 @@ void repeat(const Runs& element, int64_t count, ptrdiff_t stride, ptrdiff_t at, 
   }
 }
 
-void merge(Runs& runs) {
+bool merge(Runs& runs) {
   const auto before = [](const Run& a, const Run& b) { return a.offset < b.offset; };
-  if (!std::is_sorted(runs.begin(), runs.end(), before))
-    std::sort(runs.begin(), runs.end(), before);
+  bool in_order = std::is_sorted(runs.begin(), runs.end(), before);
+  if (!in_order) std::sort(runs.begin(), runs.end(), before);
   size_t last = 0;
   for (size_t i = 1; i < runs.size(); ++i) {
     const ptrdiff_t end = runs[last].offset + static_cast<ptrdiff_t>(runs[last].bytes);
+    in_order &= runs[i].offset >= end;
     if (runs[i].offset > end) {
       runs[++last] = runs[i];
       continue;
@@ -233,6 +236,7 @@ void merge(Runs& runs) {
     if (other > end) runs[last].bytes = static_cast<size_t>(other - runs[last].offset);
   }
   if (!runs.empty()) runs.resize(last + 1);
+  return in_order;
 }
 
 Layout layout_of(MPI_Datatype datatype) {
@@ -247,10 +251,11 @@ Layout layout_of(MPI_Datatype datatype) {
     for (MPI_Datatype type : contents.types) release(type);
   }
   if (contents.readable && layout.exact && layout.runs.size() <= run_limit) {
-    merge(layout.runs);
+    layout.ordered &= merge(layout.runs);
     return layout;
   }
   layout.exact = false;
+  layout.ordered = false;
   layout.runs = {whole(datatype)};
   return layout;
 }

@@ -22,6 +22,8 @@ using Runs = std::vector<Run>;
 struct Layout {
   Runs runs;          // of one element
   bool exact = true;  // false: the runs hold gaps too
+  // The elements lie in memory in the order of the type, each byte once; so packing keeps the order.
+  bool ordered = true;
 };
 
 // Beyond this many runs a layout is one run over all, and not exact: 64 MiB of runs.
@@ -34,7 +36,7 @@ Layout layout_of(MPI_Datatype datatype);
 // Adds `count` elements, the first at `at`, each `stride` bytes behind the one before; neighbouring
 // runs become one.
 void repeat(const Runs& element, int64_t count, ptrdiff_t stride, ptrdiff_t at, Runs& runs);
-// Sorts; runs that touch or overlap become one.
-void merge(Runs& runs);
+// Sorts; runs that touch or overlap become one. Returns whether they were in order and did not overlap.
+bool merge(Runs& runs);
 
 }  // namespace tutti::mpi

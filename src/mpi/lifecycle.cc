@@ -14,6 +14,7 @@
 #include <string>
 
 #include "base/log.hpp"
+#include "comm/communicator.hpp"
 #include "comm/memory.hpp"
 #include "mpi/entry.hpp"
 #include "mpi/handles.hpp"
@@ -24,6 +25,7 @@
 namespace tutti::mpi {
 
 std::atomic<Phase> phase{Phase::before};
+uint32_t calls_offered = 0;
 
 namespace {
 
@@ -39,6 +41,8 @@ struct Greeting {
   uint64_t settings;  // agreed_hash()
   int32_t by_thread;  // pending calls progress by tutti's thread
   int32_t bad;        // this rank's settings cannot be read
+  int32_t device;     // it may see a device
+  int32_t unused;
 };
 
 uint64_t fnv1a(const void* data, size_t bytes, uint64_t hash = 0xcbf29ce484222325u) {
@@ -92,6 +96,18 @@ std::vector<int32_t> number_nodes(const std::vector<Greeting>& all) {
     nodes.push_back(at->second);
   }
   return nodes;
+}
+
+uint32_t offer(const std::vector<Greeting>& all) {
+  Job job;
+  for (const Greeting& one : all) {
+    job.devices |= one.device != 0;
+    job.hosts |= one.node != all[0].node;
+  }
+  uint32_t calls = 0;
+  for (uint32_t i = 0; i < coll_count; ++i)
+    if (may_want(job, static_cast<Coll>(i))) calls |= 1u << i;
+  return calls;
 }
 
 // ---- Beginning.
@@ -197,14 +213,17 @@ void begin(bool together) {
   const int cores = usable_cores(own.affinity);
   own.settings = agreed_hash(config);
   own.by_thread = progress_by_thread() ? 1 : 0;
+  if (config.enable && own.bad == 0) {
+    instance = new Runtime(config);
+    memory::open(instance->config);
+    own.device = memory::possible ? 1 : 0;
+  }
   std::vector<Greeting> all = {own};
   if (together) all = exchange(own);
   check_agreement(all, own, config);
   if (!config.enable) return;
   hooks.oversubscribed = oversubscribed(all, own, cores);
   counting_threads = thread_level == MPI_THREAD_MULTIPLE;
-  instance = new Runtime(config);
-  memory::open(instance->config);
   if (together) instance->world_nodes = number_nodes(all);
   instance->set_up_by_blocking_calls =
       std::any_of(all.begin(), all.end(), [](const Greeting& one) { return one.by_thread != 0; });
@@ -212,6 +231,7 @@ void begin(bool together) {
     TUTTI_ERROR("mpi", "the MPI below refused a duplicate of MPI_COMM_SELF or an attribute key");
     give_up();
   }
+  calls_offered = offer(all);
   phase = Phase::active;
 }
 
@@ -223,6 +243,7 @@ void end() {
   close_requests();
   if (instance->config.stats) log::write(log::Level::info, "stats", describe_counters());
   phase = Phase::over;
+  calls_offered = 0;
   below.Comm_free.pmpi(&instance->self);
 }
 

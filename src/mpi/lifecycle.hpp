@@ -25,6 +25,10 @@ extern std::atomic<Phase> phase;
 inline bool active() {
   return phase.load(std::memory_order_relaxed) == Phase::active;
 }
+// A bit for each Call that may be tutti's own in this job, equal on all ranks; what has none is for the
+// MPI below without another look. None before MPI_Init.
+extern uint32_t calls_offered;
+
 // For entries: takes up work where MPI was initialised before tutti came into the process.
 bool late_active();
 

@@ -52,6 +52,7 @@ void on_finished(Request* request, Status status) {
 void give_back(Slot* slot) {
   std::lock_guard<std::mutex> lock(pool().mutex);
   slot->operation.reset();
+  slot->then = nullptr;
   slot->handle = MPI_REQUEST_NULL;
   slot->failed = false;
   slot->next = pool().free;
@@ -82,6 +83,7 @@ Slot* find_slot(MPI_Request handle) {
 void complete(Slot* slot) {
   // Read before the program can see the completion and hand the slot on.
   const int tag = slot->tag;
+  if (slot->then != nullptr && slot->status.ok()) slot->status = slot->then();
   const bool kept = !slot->status.ok();
   if (kept) {
     slot->failed = true;

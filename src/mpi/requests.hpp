@@ -16,6 +16,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "base/config.hpp"
@@ -27,9 +28,11 @@ namespace tutti::mpi {
 
 // One pending call. Owned by the pool; given back when it has completed.
 struct Slot {
-  Request request;                        // the engine's end
-  Lane lane;                              // for operations that belong to no communicator
-  std::unique_ptr<Operation> operation;   // likewise
+  Request request;                       // the engine's end
+  Lane lane;                             // for operations that belong to no communicator
+  std::unique_ptr<Operation> operation;  // likewise
+  // What is still to be done when the call has ended well, by a thread that may call MPI.
+  std::function<Status()> then;
   MPI_Request handle = MPI_REQUEST_NULL;  // the program's end
   MPI_Comm comm = MPI_COMM_NULL;          // whose error handler hears of a failure
   Status status;

@@ -27,7 +27,7 @@ class States {
   // Takes those whose set-up has ended off the list.
   void sweep();
   State* find_unsettled(MPI_Comm comm);
-  std::shared_ptr<Deferral> defer(State& state, const Agreed* may_be_native);
+  std::shared_ptr<Deferral> defer(State& state, Call call, const Agreed* may_be_native);
   void close(State& state);
   void remove(State* state);
   void close_all();
@@ -210,16 +210,21 @@ bool States::conclude(State& state) {
   for (const auto& one : state.deferrals_)
     if (!native(*one) && !one->begun.load(std::memory_order_acquire)) return false;
   for (const auto& one : state.deferrals_)
-    if (native(*one)) count_taken(Call::allreduce, Taken::native);
+    if (native(*one)) count_taken(one->call, Taken::native);
   state.deferrals_.clear();
   state.settled_.store(true, std::memory_order_release);
   return true;
 }
 
-std::shared_ptr<Deferral> States::defer(State& state, const Agreed* may_be_native) {
+std::shared_ptr<Deferral> States::defer(State& state, Call call, const Agreed* may_be_native) {
   auto one = std::make_shared<Deferral>();
+  one->call = call;
   one->may_be_native = may_be_native != nullptr;
-  if (may_be_native != nullptr) one->agreed = *may_be_native;
+  if (may_be_native != nullptr) {
+    one->agreed = *may_be_native;
+    one->counts.assign(one->agreed.counts.begin(), one->agreed.counts.end());
+    one->agreed.counts = one->counts;
+  }
   std::lock_guard<std::mutex> lock(mutex_);
   state.deferrals_.push_back(one);
   return one;
@@ -339,8 +344,8 @@ State* unsettled_state(MPI_Comm comm) {
   return states().find_unsettled(comm);
 }
 
-std::shared_ptr<Deferral> defer(State& state, const Agreed* may_be_native) {
-  return states().defer(state, may_be_native);
+std::shared_ptr<Deferral> defer(State& state, Call call, const Agreed* may_be_native) {
+  return states().defer(state, call, may_be_native);
 }
 
 int settle(State& state) {
@@ -366,7 +371,7 @@ int start_later(State& state, MPI_Request* request, std::shared_ptr<BouncedCall>
   Slot* slot = nullptr;
   if (int error = take_slot(state.handle(), &slot); error != MPI_SUCCESS) return error;
   Communicator::Below call;
-  call.begin = [later, deferral = defer(state, nullptr)] {
+  call.begin = [later, deferral = defer(state, later->call(), nullptr)] {
     const Status status = later->start();
     deferral->begun.store(true, std::memory_order_release);
     return status;

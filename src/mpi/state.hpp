@@ -15,6 +15,7 @@
 #include "base/status.hpp"
 #include "comm/communicator.hpp"
 #include "mpi/below.hpp"
+#include "mpi/counters.hpp"
 #include "mpi/handles.hpp"
 
 namespace tutti::mpi {
@@ -29,8 +30,10 @@ int neighbours(MPI_Comm comm, int rank, Extent extent);
 // A nonblocking call that was queued behind a set-up. Once begun, or known to be no call of the
 // base, it is of no more concern to the order of calls.
 struct Deferral {
+  Call call;
   bool may_be_native = false;
   Agreed agreed;
+  std::vector<uint64_t> counts;    // of `agreed`
   std::atomic<bool> begun{false};  // the base has been called
 };
 
@@ -106,7 +109,7 @@ int settle(State& state);
 int keep_order(MPI_Comm comm);
 
 // Notes a call that is about to be queued on a communicator that is not settled.
-std::shared_ptr<Deferral> defer(State& state, const Agreed* may_be_native);
+std::shared_ptr<Deferral> defer(State& state, Call call, const Agreed* may_be_native);
 
 // Queues a nonblocking call of the base behind the set-up.
 int start_later(State& state, MPI_Request* request, std::shared_ptr<BouncedCall> call);

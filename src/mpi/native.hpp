@@ -1,0 +1,115 @@
+// Calls that may be tutti's own: a Problem is made of them, and the communicator says which path it takes.
+//
+// Everything that decides here is equal on all ranks of a correct program: which calls a job offers, the
+// collective, operation and predefined type, and what the communicator says of Agreed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "mpi/draft.hpp"
+#include "mpi/lifecycle.hpp"
+#include "mpi/passing.hpp"
+
+namespace tutti::mpi {
+
+template <Call call>
+using Draft = std::conditional_t<is_plain(call), PlainDraft<call>, ArrayDraft<call>>;
+
+template <Call call>
+bool offered() {
+  constexpr uint32_t bit = 1u << static_cast<uint32_t>(call);
+  if ((calls_offered & bit) != 0) return true;
+  // The call by which tutti takes up work where it came late.
+  return call == Call::allreduce && late_active();
+}
+
+// Hands a nonblocking call to the communicator. `problem` is null for one that can only go below;
+// below_call serves it then, and where the set-up that still goes on says so in the end. `then` is what is
+// to be done when the call has ended well.
+int start(State& state, const Problem* problem, Communicator::Below below_call,
+          std::function<Status()> then, MPI_Request* request);
+
+// The same for a call on a communicator whose set-up goes on. packing: made for the case that the call
+// turns out to be tutti's.
+int start_unsettled(State& state, const Problem* problem, std::shared_ptr<Packing> packing,
+                    std::shared_ptr<BouncedCall> later, MPI_Request* request);
+
+template <class AnyDraft>
+int run_native(Call call, State& state, AnyDraft& draft) {
+  count_taken(call, Taken::native);
+  // A failure is told to the peers by the call itself.
+  Status status = draft.pack(false);
+  if (const Status ran = state.communicator()->run(draft.problem); status.ok()) status = ran;
+  complete_finished();
+  if (!status.ok()) return raise(state.handle(), status);
+  if constexpr (std::is_base_of_v<LongDraft, AnyDraft>)
+    if (draft.packing() != nullptr)
+      if (status = draft.packing()->out(); !status.ok()) return raise(state.handle(), status);
+  return MPI_SUCCESS;
+}
+
+template <Call call, class Function, class... Args>
+int native_blocking(const Passage& passage, MPI_Comm comm, const Next<Function>& next,
+                    Args... args) {
+  Draft<call> draft;
+  if (draft.begin(args...) != Begin::mine) {
+    if (any_unsettled())
+      if (int error = keep_order(comm); error != MPI_SUCCESS) return error;
+    return pass_blocking<call>(passage, comm, next, args...);
+  }
+  State* state = nullptr;
+  if (int error = get_state(comm, &state); error != MPI_SUCCESS) return error;
+  if (state == nullptr || state->communicator() == nullptr)
+    return pass_blocking<call>(passage, comm, next, args...);
+  if (!state->settled()) [[unlikely]]
+    if (int error = settle(*state); error != MPI_SUCCESS) return error;
+  const Communicator& communicator = *state->communicator();
+  if ((is_plain(call) || communicator.wants(coll_of(call))) && draft.finish(*state, args...) &&
+      communicator.choose(draft.problem.agreed) == Path::native)
+    return run_native(call, *state, draft);
+  return pass_blocking<call>(passage, comm, next, args...);
+}
+
+template <Call call, class Function, class... Args>
+int native_nonblocking(const Passage& passage, MPI_Comm comm, MPI_Request* request,
+                       const Next<Function>& next, Args... args) {
+  Draft<call> draft;
+  const Begin begin = draft.begin(given(args)...);
+  State* state = nullptr;
+  if (begin == Begin::mine) {
+    const bool may_set_up = !runtime().set_up_by_blocking_calls;
+    if (int error = get_state(comm, &state, may_set_up); error != MPI_SUCCESS) return error;
+  }
+  if (any_unsettled()) [[unlikely]] {
+    State* unsettled = unsettled_state(comm);
+    const bool mine = begin == Begin::mine && unsettled != nullptr;
+    if (begin == Begin::refused || (mine && !draft.finish(*unsettled, given(args)...))) {
+      // The error belongs to this call, not to the wait for it, so it cannot be queued.
+      if (int error = keep_order(comm); error != MPI_SUCCESS) return error;
+      return pass_nonblocking<call>(passage, comm, request, next, given(args)...);
+    }
+    if (unsettled != nullptr) {
+      if (mine) (void)draft.pack(true);  // the Problem carries a failure
+      return start_unsettled(*unsettled, mine ? &draft.problem : nullptr, draft.packing(),
+                             bounced_call<call>(comm, next.pmpi, keep(*unsettled, args)...),
+                             request);
+    }
+  }
+  if (state == nullptr || state->communicator() == nullptr)
+    return pass_nonblocking<call>(passage, comm, request, next, given(args)...);
+  const Communicator& communicator = *state->communicator();
+  if ((!is_plain(call) && !communicator.wants(coll_of(call))) ||
+      !draft.finish(*state, given(args)...) ||
+      communicator.choose(draft.problem.agreed) != Path::native)
+    return pass_nonblocking<call>(passage, comm, request, next, given(args)...);
+  count_taken(call, Taken::native);
+  (void)draft.pack(true);
+  std::function<Status()> then;
+  if (draft.packing() != nullptr) then = [packing = draft.packing()] { return packing->out(); };
+  return start(*state, &draft.problem, {}, std::move(then), request);
+}
+
+}  // namespace tutti::mpi
