@@ -124,8 +124,9 @@ TUTTI_KERNEL_FN void ll_store(const M&, const KernelArgs& a, uint64_t unit,
   }
 }
 
+// This thread's units of a call; false when it was given up.
 template <class M, LlShape shape>
-TUTTI_KERNEL_FN void ll_kernel(const M& m, const KernelArgs& a) {
+TUTTI_KERNEL_FN bool ll_pass(const M& m, const KernelArgs& a) {
   constexpr int words = shape.lines * 3;
   constexpr int depth = shape.depth;
   constexpr int ranks = shape.max_ranks;
@@ -172,7 +173,12 @@ TUTTI_KERNEL_FN void ll_kernel(const M& m, const KernelArgs& a) {
       ll_store<M, shape>(m, a, unit, v[u]);
     }
   }
-  finish(m, a, alive);
+  return alive;
+}
+
+template <class M, LlShape shape>
+TUTTI_KERNEL_FN void ll_kernel(const M& m, const KernelArgs& a) {
+  finish(m, a, ll_pass<M, shape>(m, a));
 }
 
 }  // namespace tutti::gpu
