@@ -8,12 +8,29 @@
 #include "base/text.hpp"
 
 extern "C" const unsigned char tutti_fatbin_kernels[];
+extern "C" const unsigned char tutti_fatbin_linger[];
 
 namespace tutti::cuda {
 
 namespace {
 
 std::mutex devices_mutex;
+
+std::map<int, std::unique_ptr<Device>>& all_devices() {
+  static auto& devices = *new std::map<int, std::unique_ptr<Device>>;
+  return devices;
+}
+
+// With lazy loading a kernel would be loaded at its first launch, which may wait for the device to be
+// idle: a deadlock while another kernel of ours waits for a peer.
+Status load(CUfunction function) {
+  int registers = 0;
+  if (cu().cuFuncLoad)
+    TUTTI_CU_TRY(cuFuncLoad(function));
+  else
+    TUTTI_CU_TRY(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function));
+  return Code::ok;
+}
 
 constexpr const char* kernel_symbols[] = {
 #define TUTTI_KERNEL(name, threads, body) "tutti_" #name,
@@ -48,7 +65,7 @@ std::unique_lock<std::mutex> lock_devices() {
 }
 
 Result<Device*> device(int ordinal) {
-  static auto& devices = *new std::map<int, std::unique_ptr<Device>>;
+  auto& devices = all_devices();
   auto found = devices.find(ordinal);
   if (found != devices.end()) return found->second.get();
   auto made = std::make_unique<Device>();
@@ -64,13 +81,7 @@ Status Device::load_kernels() {
   CUfunction found[gpu::kernel_count] = {};
   for (uint32_t k = 0; k < gpu::kernel_count; ++k) {
     TUTTI_CU_TRY(cuModuleGetFunction(&found[k], module, kernel_symbols[k]));
-    // With lazy loading a kernel would be loaded at its first launch, which may wait for the device
-    // to be idle: a deadlock while another kernel of ours waits for a peer.
-    int registers = 0;
-    if (cu().cuFuncLoad)
-      TUTTI_CU_TRY(cuFuncLoad(found[k]));
-    else
-      TUTTI_CU_TRY(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, found[k]));
+    TUTTI_TRY(load(found[k]));
   }
   std::memcpy(kernels, found, sizeof found);
   return Code::ok;
@@ -92,6 +103,75 @@ Status Device::make_arena(uint64_t lane_bytes) {
   arena_nonce = random_number();
   lanes = std::move(pool);
   return Code::ok;
+}
+
+CUDA_KERNEL_NODE_PARAMS Device::linger_params(const LingerKernel& kernel, void** parameters,
+                                              bool two) {
+  CUDA_KERNEL_NODE_PARAMS params{};
+  params.func = kernel.function;
+  params.gridDimX = params.gridDimY = params.gridDimZ = 1;
+  params.blockDimX = two ? gpu::linger_threads_two : gpu::linger_threads_more;
+  params.blockDimY = params.blockDimZ = 1;
+  params.kernelParams = parameters;
+  return params;
+}
+
+Status Device::open_linger() {
+  if (linger.is_open()) return Code::ok;
+  CUmodule module = nullptr;
+  TUTTI_CU_TRY(cuModuleLoadData(&module, tutti_fatbin_linger));
+  for (const bool two : {true, false}) {
+    LingerKernel& kernel = linger_kernels_[two ? 0 : 1];
+    TUTTI_CU_TRY(
+        cuModuleGetFunction(&kernel.function, module, two ? "tutti_linger_2" : "tutti_linger_8"));
+    TUTTI_TRY(load(kernel.function));
+    gpu::LingerArgs args{};
+    void* parameters[] = {&args};
+    const CUDA_KERNEL_NODE_PARAMS params = linger_params(kernel, parameters, two);
+    CUgraph graph = nullptr;
+    TUTTI_CU_TRY(cuGraphCreate(&graph, 0));
+    TUTTI_CU_TRY(cuGraphAddKernelNode(&kernel.node, graph, nullptr, 0, &params));
+    TUTTI_CU_TRY(cuGraphInstantiate(&kernel.exec, graph, 0));
+  }
+  // Of the highest priority (out of range is the nearest): it gets a channel of its own, so that work
+  // of the program does not queue behind a kernel that waits.
+  constexpr int highest_priority = -100;
+  TUTTI_CU_TRY(
+      cuStreamCreateWithPriority(&linger_stream, CU_STREAM_NON_BLOCKING, highest_priority));
+  void* memory = nullptr;
+  TUTTI_CU_TRY(cuMemHostAlloc(&memory, sizeof(gpu::LingerLine),
+                              CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  std::memset(memory, 0, sizeof(gpu::LingerLine));
+  linger.open(static_cast<gpu::LingerLine*>(memory));
+  return Code::ok;
+}
+
+Status Device::launch_linger() {
+  gpu::LingerArgs args = linger.launch_args();
+  const bool two = linger.launched_ranks() == 2;
+  const LingerKernel& kernel = linger_kernels_[two ? 0 : 1];
+  void* parameters[] = {&args};
+  const CUDA_KERNEL_NODE_PARAMS params = linger_params(kernel, parameters, two);
+  TUTTI_CU_TRY(cuGraphExecKernelNodeSetParams(kernel.exec, kernel.node, &params));
+  TUTTI_CU_TRY(cuGraphLaunch(kernel.exec, linger_stream));
+  return Code::ok;
+}
+
+long linger_count(const char* name) {
+  auto lock = lock_devices();
+  uint64_t sum = 0;
+  for (const auto& [ordinal, device] : all_devices()) {
+    const gpu::Linger::Counts& counts = device->linger.counts();
+    if (std::strcmp(name, "rung") == 0)
+      sum += counts.rung.load();
+    else if (std::strcmp(name, "launched") == 0)
+      sum += counts.launched.load();
+    else if (std::strcmp(name, "missed") == 0)
+      sum += counts.missed.load();
+    else
+      return -1;
+  }
+  return static_cast<long>(sum);
 }
 
 Result<HostLine*> Device::take_line() {

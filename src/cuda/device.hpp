@@ -9,6 +9,7 @@
 
 #include "cuda/driver.hpp"
 #include "gpu/lane_pool.hpp"
+#include "gpu/linger.hpp"
 #include "gpu/plan.hpp"
 
 namespace tutti::cuda {
@@ -39,14 +40,35 @@ class Device {
   uint64_t arena_nonce = 0;
   gpu::LanePool lanes;
 
+  // The lingering kernel: its host's end, and the stream that it alone runs on.
+  gpu::Linger linger;
+  CUstream linger_stream = nullptr;
+
   Status load_kernels();
+  // Makes lingering possible; by the first group that wants it, with the lock held.
+  Status open_linger();
+  // Launches the kernel for the command that linger holds. By its owner, in the device's context.
+  Status launch_linger();
   Status make_arena(uint64_t lane_bytes);
   Result<HostLine*> take_line();
   void give_back(HostLine* line) { free_lines_.push_back(line); }
 
  private:
+  // A kernel as a graph of one node: see Group::Graph.
+  struct LingerKernel {
+    CUfunction function = nullptr;
+    CUgraphNode node = nullptr;
+    CUgraphExec exec = nullptr;
+  };
+  static CUDA_KERNEL_NODE_PARAMS linger_params(const LingerKernel& kernel, void** parameters,
+                                               bool two);
+
   std::vector<HostLine*> free_lines_;
+  LingerKernel linger_kernels_[2];  // for two ranks, for more
 };
+
+// Of all devices: "rung", "launched" or "missed" of gpu::Linger; -1 for other names.
+long linger_count(const char* name);
 
 std::unique_lock<std::mutex> lock_devices();
 // The device of that ordinal, with its context and copy streams; with the lock held.

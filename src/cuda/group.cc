@@ -7,6 +7,7 @@
 
 #include "base/text.hpp"
 #include "cuda/knobs.hpp"
+#include "gpu/linger.hpp"
 
 namespace tutti::cuda {
 
@@ -106,6 +107,7 @@ Result<std::unique_ptr<Group>> Group::prepare(const GroupSpec& spec, Blob* blob)
 
 Group::~Group() {
   if (!device_) return;
+  if (linger_slot_) device_->linger.remove(*linger_slot_);
   auto lock = lock_devices();
   Scope scope(device_->context);
   for (Graph& graph : graphs_) cu().cuGraphExecDestroy(graph.exec);
@@ -211,7 +213,45 @@ Status Group::connect(const Blob* blobs) {
   space_.layout = lane_layout(lane_bytes, n);
   space_.cta_budget = std::max(budget, smallest_cta_budget);
   space_.tuning = tuning_in_force();
+  if (spec_.linger_ns) join_linger(all);
   return Code::ok;
+}
+
+// Makes this group one of those that the device's lingering kernel serves; without that it works too.
+void Group::join_linger(const BlobData* all) {
+  for (uint32_t r = 0; r < space_.nranks; ++r) {
+    const bool here = std::memcmp(&all[r].uuid, &device_->uuid, sizeof all[r].uuid) == 0;
+    // Without MPS it would hold a time slice that a rank of another process waits for; with MPS it
+    // takes an SM from that rank, which nobody has measured.
+    if (here && all[r].process != process_nonce()) device_->linger.forbid();
+  }
+  if (!device_->open_linger().ok()) return;
+  LingerSlot slot{};
+  for (uint32_t r = 0; r < space_.nranks; ++r) slot.lane[r] = lanes_[r];
+  slot.layout = space_.layout;
+  slot.nranks = space_.nranks;
+  slot.rank = static_cast<uint32_t>(spec_.rank);
+  slot.done = &line_->done;
+  slot.failed = &line_->failed;
+  slot.abort_word = &line_->abort;
+  linger_slot_ = device_->linger.add(slot);
+}
+
+bool Group::begin_lingering(const Call& call, const Plan& plan, const KernelArgs& args) {
+  if (!linger_slot_) return false;
+  const auto command = linger_command(call, plan, space_, args, *linger_slot_);
+  if (!command) return false;
+  const Linger::Way way =
+      device_->linger.begin(this, *command, space_.nranks, spec_.linger_ns, monotonic_ns());
+  lingering_ = way != Linger::Way::alone;
+  if (way != Linger::Way::launch) return lingering_;
+  if (Status launched = launch_lingering(); !launched.ok()) fault_ = launched.code();
+  return true;
+}
+
+Status Group::launch_lingering() {
+  Scope scope(device_->context);
+  return device_->launch_linger();
 }
 
 void Group::fill_args(const Call& call, const Plan& plan, KernelArgs& args) {
@@ -226,8 +266,6 @@ void Group::fill_args(const Call& call, const Plan& plan, KernelArgs& args) {
   if (call.agreed.coll == Coll::allgather && args.in_place)
     args.send = args.recv + args.rank * args.bytes;
   args.base = chunks_done_;
-  if (plan.ctas > 1) counter_target_ += plan.ctas;
-  args.counter_target = counter_target_;
   args.sequence = sequence_;
   args.soft = call.recv_kind == Kind::device;
   args.done = &line_->done;
@@ -297,13 +335,19 @@ Status Group::start(const Call& call) {
   const Plan plan = make_plan(call.agreed, space_);
   KernelArgs args{};
   fill_args(call, plan, args);
-  Scope scope(device_->context);
+  bool clear_other = false;
   if (plan.ll) {
-    EpochCounter::Turn turn = epochs_.next();
+    const EpochCounter::Turn turn = epochs_.next();
     args.epoch = turn.epoch;
-    if (turn.clear_other) TUTTI_TRY(clear_other_inbox(turn.epoch));
+    clear_other = turn.clear_other;
+    if (!clear_other && begin_lingering(call, plan, args)) return fault_;
   }
   chunks_done_ += plan.chunks;
+  Scope scope(device_->context);
+  if (clear_other) TUTTI_TRY(clear_other_inbox(args.epoch));
+  // A lingering kernel, of one CTA, does not count.
+  if (plan.ctas > 1) counter_target_ += plan.ctas;
+  args.counter_target = counter_target_;
   Status launched = launch(plan, args);
   if (!launched.ok()) fault_ = launched.code();
   return launched;
@@ -316,11 +360,12 @@ Poll Group::look_for_faults() {
   if (now < next_look_ns_) return Poll::busy();
   next_look_ns_ = now + fault_period_ns;
   Scope scope(device_->context);
-  CUresult state = cu().cuStreamQuery(stream_);
+  CUresult state = cu().cuStreamQuery(lingering_ ? device_->linger_stream : stream_);
   if (state == CUDA_ERROR_NOT_READY) return Poll::busy();
   if (state == CUDA_SUCCESS) {
     // Over: the line was stored before the end.
     if (__atomic_load_n(&line_->done, __ATOMIC_ACQUIRE) == sequence_) return Poll::busy();
+    if (lingering_ && device_->linger.has_left()) return Poll::busy();
     say(level_warn, text("device {}: a kernel ended without a word", device_->ordinal));
     fault_ = Code::device_fault;
   } else {
@@ -332,6 +377,9 @@ Poll Group::look_for_faults() {
 Poll Group::poll() {
   if (fault_ != Code::ok) return Poll::failed(fault_);
   if (__atomic_load_n(&line_->done, __ATOMIC_ACQUIRE) != sequence_) {
+    if (lingering_ && device_->linger.missed()) {
+      if (Status launched = launch_lingering(); !launched.ok()) fault_ = launched.code();
+    }
     constexpr uint32_t polls_between_clocks = 64;
     if (polls_ % polls_between_clocks == 0) {
       Poll look = look_for_faults();
@@ -341,6 +389,8 @@ Poll Group::poll() {
     ++polls_;
     return Poll::busy();
   }
+  if (lingering_) device_->linger.end();
+  lingering_ = false;
   if (__atomic_load_n(&line_->failed, __ATOMIC_ACQUIRE)) aborted_ = true;
   return aborted_ ? Poll::failed(Code::peer_lost) : Poll::done();
 }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cuda/device.hpp"
@@ -57,6 +58,9 @@ class Group {
   Status launch(const gpu::Plan& plan, gpu::KernelArgs& args);
   Result<Graph*> graph_for(const gpu::Plan& plan, const CUDA_KERNEL_NODE_PARAMS& params);
   Poll look_for_faults();
+  void join_linger(const BlobData* all);
+  bool begin_lingering(const gpu::Call& call, const gpu::Plan& plan, const gpu::KernelArgs& args);
+  Status launch_lingering();
 
   gpu::GroupSpec spec_;
   Device* device_ = nullptr;
@@ -74,6 +78,8 @@ class Group {
   uint32_t sequence_ = 0;
   uint32_t polls_ = 0;
   uint64_t next_look_ns_ = 0;
+  bool lingering_ = false;  // the call in flight is the lingering kernel's
+  std::optional<uint32_t> linger_slot_;
   bool aborted_ = false;
   Code fault_ = Code::ok;
 };

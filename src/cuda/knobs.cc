@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "cuda/device.hpp"
 #include "cuda/driver.hpp"
 
 namespace tutti::cuda {
@@ -97,6 +98,10 @@ int tutti_cuda_set(const char* knob, long value) {
       row.knob = value;
       return 0;
     }
+  if (std::strcmp("linger_eager", knob) == 0) {
+    tutti::gpu::LingerPolicy::eager.store(value != 0);
+    return 0;
+  }
   tutti::cuda::Refusals& refusals = tutti::cuda::refusals();
   const struct {
     const char* name;
@@ -110,4 +115,8 @@ int tutti_cuda_set(const char* knob, long value) {
       return 0;
     }
   return -1;
+}
+
+long tutti_cuda_get(const char* count) {
+  return tutti::cuda::linger_count(count);
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "gpu/emu.hpp"
+#include "gpu/linger.hpp"
 
 namespace tutti::emu {
 
@@ -33,6 +34,10 @@ int tutti_emu_set(const char* knob, long value) {
               {"first_call", all.first_call},
               {"skip_calls", all.skip_calls},
               {"small_lanes", all.small_lanes}};
+  if (std::strcmp("linger_eager", knob) == 0) {
+    tutti::gpu::LingerPolicy::eager.store(value != 0);
+    return 0;
+  }
   for (const auto& row : rows)
     if (std::strcmp(row.name, knob) == 0) {
       row.knob.store(value);

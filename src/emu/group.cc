@@ -8,12 +8,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <mutex>
 
 #include "base/text.hpp"
 #include "emu/memory.hpp"
 #include "emu/pool.hpp"
+#include "gpu/kernel/linger.hpp"
 #include "gpu/kernel/ll.hpp"
 #include "gpu/kernel/push.hpp"
 
@@ -35,10 +37,22 @@ constexpr KernelFunction kernel_functions[] = {
 };
 
 std::mutex arena_mutex;
+std::atomic<long> lingering_kernels{0};
+
+std::map<int, Arena>& all_arenas() {
+  static std::map<int, Arena>& arenas = *new std::map<int, Arena>;
+  return arenas;
+}
+
+uint64_t monotonic_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
+}
 
 // The arena of a device, made by its first group. With the arena's lock held.
 Result<Arena*> arena_for(int device, uint64_t lane_bytes) {
-  static std::map<int, Arena>& arenas = *new std::map<int, Arena>;
+  std::map<int, Arena>& arenas = all_arenas();
   auto found = arenas.find(device);
   if (found != arenas.end()) return &found->second;
   const int64_t small = faults().small_lanes.load();
@@ -63,7 +77,12 @@ Result<Arena*> arena_for(int device, uint64_t lane_bytes) {
     return Code::no_memory;
   }
   Arena& arena = arenas[device];
-  arena = Arena{fd, static_cast<char*>(memory), std::move(lanes)};
+  arena.fd = fd;
+  arena.memory = static_cast<char*>(memory);
+  arena.lanes = std::move(lanes);
+  arena.line = std::make_unique<LingerLine>();
+  arena.linger = std::make_unique<Linger>();
+  arena.linger->open(arena.line.get());
   return &arena;
 }
 
@@ -126,6 +145,7 @@ Result<std::unique_ptr<Group>> Group::prepare(const GroupSpec& spec, Blob* blob)
 }
 
 Group::~Group() {
+  if (linger_slot_) arena_->linger->remove(*linger_slot_);
   for (uint32_t r = 0; r < max_ranks; ++r)
     if (mapped_[r]) munmap(mapped_[r], mapped_bytes_[r]);
   if (!arena_ || aborted_) return;
@@ -180,6 +200,8 @@ Status Group::connect(const Blob* blobs) {
     BlobData blob;
     std::memcpy(&blob, blobs[r].bytes, sizeof blob);
     if (r != static_cast<uint32_t>(spec_.rank)) TUTTI_TRY(map_peer(blob, r));
+    // Two processes on a device would hold each other up.
+    if (blob.device == spec_.device && blob.process != process_nonce()) arena_->linger->forbid();
     lane_bytes = std::min(lane_bytes, blob.lane_bytes);
     budget = std::min(budget, blob.cta_budget);
   }
@@ -187,6 +209,16 @@ Status Group::connect(const Blob* blobs) {
   space_.layout = lane_layout(lane_bytes, space_.nranks);
   space_.cta_budget = budget;
   space_.tuning = &tuning_emulated;
+  if (spec_.linger_ns == 0) return Code::ok;
+  LingerSlot slot{};
+  for (uint32_t r = 0; r < space_.nranks; ++r) slot.lane[r] = lanes_[r];
+  slot.layout = space_.layout;
+  slot.nranks = space_.nranks;
+  slot.rank = static_cast<uint32_t>(spec_.rank);
+  slot.done = reinterpret_cast<uint32_t*>(&done_);
+  slot.failed = reinterpret_cast<uint32_t*>(&failed_);
+  slot.abort_word = reinterpret_cast<const uint32_t*>(&abort_);
+  linger_slot_ = arena_->linger->add(slot);
   return Code::ok;
 }
 
@@ -202,8 +234,6 @@ void Group::fill_args(const Call& call, const Plan& plan, KernelArgs& args) {
   if (call.agreed.coll == Coll::allgather && args.in_place)
     args.send = args.recv + args.rank * args.bytes;
   args.base = chunks_done_;
-  if (plan.ctas > 1) counter_target_ += plan.ctas;
-  args.counter_target = counter_target_;
   args.sequence = sequence_;
   args.soft = call.recv_kind == Kind::device;
   args.done = reinterpret_cast<uint32_t*>(&done_);
@@ -229,6 +259,45 @@ void Group::launch(std::shared_ptr<Launch> launch, const Plan& plan) {
         kernel_functions[static_cast<uint32_t>(plan.kernel)](machine, launch->args);
         launch->running.fetch_sub(1, std::memory_order_release);
       });
+}
+
+bool Group::begin_lingering(const Call& call, const Plan& plan, const KernelArgs& args) {
+  if (!linger_slot_) return false;
+  const auto command = linger_command(call, plan, space_, args, *linger_slot_);
+  if (!command) return false;
+  const Linger::Way way =
+      arena_->linger->begin(this, *command, space_.nranks, spec_.linger_ns, monotonic_ns());
+  lingering_ = way != Linger::Way::alone;
+  if (way == Linger::Way::launch) launch_lingering();
+  return lingering_;
+}
+
+void Group::launch_lingering() {
+  auto launch = std::make_shared<LingerLaunch>();
+  launch->args = arena_->linger->launch_args();
+  const bool two = arena_->linger->launched_ranks() == 2;
+  const uint64_t seed = static_cast<uint64_t>(faults().seed.load()) * 0x9e3779b97f4a7c15u ^
+                        (static_cast<uint64_t>(spec_.rank) << 32 | launch->args.ring);
+  constexpr uint32_t threads = 2;
+  lingering_kernels.fetch_add(1);
+  auto left = std::make_shared<std::atomic<uint32_t>>(threads);
+  for (uint32_t thread = 0; thread < threads; ++thread)
+    run([launch, thread, two, seed, left] {
+      Team team(thread, threads, &launch->barrier, &launch->memory, seed + thread);
+      two ? linger_kernel<Team, 2>(team, launch->args) : linger_kernel<Team, 8>(team, launch->args);
+      if (left->fetch_sub(1) == 1) lingering_kernels.fetch_sub(1);
+    });
+}
+
+Poll Group::poll_lingering() {
+  if (done_.load(std::memory_order_acquire) != sequence_) {
+    if (arena_->linger->missed()) launch_lingering();
+    return Poll::busy();
+  }
+  lingering_ = false;
+  arena_->linger->end();
+  if (failed_.load(std::memory_order_acquire)) aborted_ = true;
+  return aborted_ ? Poll::failed(Code::peer_lost) : Poll::done();
 }
 
 Status Group::start(const Call& call) {
@@ -258,12 +327,20 @@ Status Group::start(const Call& call) {
     say(level_warn, text("kernel {} faulted by the test", name(plan.kernel)));
     return Code::ok;
   }
+  if (begin_lingering(call, plan, current_->args)) {
+    current_ = nullptr;
+    return Code::ok;
+  }
+  // A lingering kernel, of one CTA, does not count.
+  if (plan.ctas > 1) counter_target_ += plan.ctas;
+  current_->args.counter_target = counter_target_;
   launch(current_, plan);
   return Code::ok;
 }
 
 Poll Group::poll() {
   if (faulted_) return Poll::failed(Code::device_fault);
+  if (lingering_) return poll_lingering();
   if (done_.load(std::memory_order_acquire) != sequence_) return Poll::busy();
   if (current_ && current_->running.load(std::memory_order_acquire) != 0) return Poll::busy();
   current_ = nullptr;
@@ -278,6 +355,24 @@ void Group::abort() {
     if (lanes_[r])
       __atomic_store_n(reinterpret_cast<uint32_t*>(lanes_[r] + lane_abort_offset), 1u,
                        __ATOMIC_RELEASE);
+}
+
+long linger_count(std::string_view name) {
+  if (name == "lingering") return lingering_kernels.load();
+  std::lock_guard lock(arena_mutex);
+  uint64_t sum = 0;
+  for (const auto& [device, arena] : all_arenas()) {
+    const Linger::Counts& counts = arena.linger->counts();
+    if (name == "rung")
+      sum += counts.rung.load();
+    else if (name == "launched")
+      sum += counts.launched.load();
+    else if (name == "missed")
+      sum += counts.missed.load();
+    else
+      return -1;
+  }
+  return static_cast<long>(sum);
 }
 
 }  // namespace tutti::emu

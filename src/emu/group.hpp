@@ -9,17 +9,23 @@
 #include "gpu/device.hpp"
 #include "gpu/epoch.hpp"
 #include "gpu/lane_pool.hpp"
+#include "gpu/linger.hpp"
 #include "gpu/plan.hpp"
 
 namespace tutti::emu {
 
 void say(int level, const std::string& text);  // to the services' log
+// Of all devices of this process: "rung", "launched", "missed", "lingering"; -1 for other names.
+long linger_count(std::string_view name);
 
 // The memory of a process and device that holds the lanes: a memfd, mapped by peers through /proc.
 struct Arena {
   int fd = -1;
   char* memory = nullptr;
   gpu::LanePool lanes;
+  // Leaked with the arena: a lingering kernel looks at the bell until its window is over.
+  std::unique_ptr<gpu::LingerLine> line;
+  std::unique_ptr<gpu::Linger> linger;
 };
 
 // What goes into a gpu::Blob.
@@ -45,6 +51,13 @@ struct Launch {
   std::atomic<uint32_t> running{0};
 };
 
+// The same for a lingering kernel.
+struct LingerLaunch {
+  gpu::LingerArgs args{};
+  CtaBarrier barrier;
+  CtaMemory memory;
+};
+
 class Group {
  public:
   static Result<std::unique_ptr<Group>> prepare(const gpu::GroupSpec& spec, gpu::Blob* blob);
@@ -60,6 +73,9 @@ class Group {
   void fill_args(const gpu::Call& call, const gpu::Plan& plan, gpu::KernelArgs& args);
   void clear_other_inbox(uint32_t epoch);
   void launch(std::shared_ptr<Launch> launch, const gpu::Plan& plan);
+  bool begin_lingering(const gpu::Call& call, const gpu::Plan& plan, const gpu::KernelArgs& args);
+  void launch_lingering();
+  Poll poll_lingering();
 
   gpu::GroupSpec spec_;
   Arena* arena_ = nullptr;
@@ -77,6 +93,8 @@ class Group {
   std::atomic<uint32_t> abort_{0};
   bool aborted_ = false;
   bool faulted_ = false;
+  bool lingering_ = false;  // the call in flight is a lingering kernel's
+  std::optional<uint32_t> linger_slot_;
   std::shared_ptr<Launch> current_;
 };
 

@@ -9,11 +9,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 
 #include "emu/faults.hpp"
 #include "gpu/kernel/machine.hpp"
+#include "gpu/linger_args.hpp"
 
 namespace tutti::emu {
 
@@ -37,6 +40,11 @@ class CtaBarrier {
   std::atomic<uint32_t> arrived_{0};
   std::atomic<uint32_t> turn_{0};
   std::atomic<bool> no_[2] = {false, false};
+};
+
+// Memory of one CTA.
+struct CtaMemory {
+  alignas(64) std::byte bytes[4096];
 };
 
 class Machine {
@@ -129,6 +137,47 @@ class Machine {
   mutable uint64_t state_;
   mutable uint64_t turns_ = 0;
   mutable bool fenced_ = false;
+};
+
+// The machine of a lingering kernel, of one CTA: see gpu/kernel/linger.hpp. Its team is one thread.
+class Team : public Machine {
+ public:
+  static constexpr uint32_t team = 1;
+  static constexpr uint32_t alone_bytes = 48;
+
+  Team(uint32_t thread, uint32_t threads, CtaBarrier* barrier, CtaMemory* memory, uint64_t seed)
+      : Machine(thread, threads, 0, 1, barrier, seed), memory_(memory) {}
+
+  void alone(bool yes) { alone_ = yes; }
+  uint32_t threads() const { return alone_ ? 1 : Machine::threads(); }
+  void sync() const {
+    if (!alone_) Machine::sync();
+  }
+  bool sync_all(bool yes) const { return alone_ ? yes : Machine::sync_all(yes); }
+  template <class T>
+  T& shared() const {
+    static_assert(sizeof(T) <= sizeof memory_->bytes);
+    return *reinterpret_cast<T*>(memory_->bytes);
+  }
+  bool read_bell(const uint64_t* bell, uint32_t ring, gpu::LingerCommand& command) const {
+    gpu::LingerCommand seen;
+    for (uint32_t i = 0; i < gpu::command_words; ++i) {
+      const uint64_t word = load_acquire(bell + i);
+      if (word >> 32 != ring) return false;
+      seen.word[i] = static_cast<uint32_t>(word);
+    }
+    command = seen;
+    return true;
+  }
+  uint64_t team_clock_ns() const {
+    timespec t{};
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
+  }
+
+ private:
+  CtaMemory* memory_;
+  bool alone_ = false;
 };
 
 inline float Machine::half_to_float(uint16_t half) {

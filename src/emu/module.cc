@@ -145,6 +145,10 @@ void say(int level, const std::string& text) {
 
 }  // namespace tutti::emu
 
+long tutti_emu_get(const char* count) {
+  return tutti::emu::linger_count(count);
+}
+
 extern "C" TUTTI_EMU_API const tutti::gpu::Module* tutti_gpu_module(
     const tutti::gpu::Services* services) {
   if (services) tutti::emu::services = *services;

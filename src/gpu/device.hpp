@@ -17,7 +17,7 @@
 
 namespace tutti::gpu {
 
-inline constexpr uint32_t abi_version = 1;
+inline constexpr uint32_t abi_version = 2;
 inline constexpr int max_group = 8;  // ranks of one NVLink group
 
 enum class Kind : uint8_t { host, pinned, managed, device };
@@ -55,6 +55,9 @@ struct GroupSpec {
   uint64_t lane_bytes = 0;     // scratch of this process's first group; 0 = the module's default
   uint32_t ctas = 0;           // budget of co-resident CTAs (at least 4); 0 = the module's default
   bool force_no_peer = false;  // as if the devices could not reach each other
+  // How long a kernel may stay on the device after a small call, to take the next one without a
+  // launch; 0: none stays. The one fact of this struct that need not be equal on all members.
+  uint64_t linger_ns = 0;
 };
 
 // One collective on device-readable memory of every member, native() and with a count above 0 or
@@ -67,6 +70,8 @@ struct Call {
   // Of recv, as query() told. Results in this device's own memory complete by a cheaper way (1.2
   // us) than results that the CPU may read at once.
   Kind recv_kind = Kind::managed;
+  // Of send. Only calls with both buffers in device memory go to a lingering kernel.
+  Kind send_kind = Kind::managed;
 };
 
 struct Services {

@@ -32,12 +32,20 @@ struct LlLimit {
   uint64_t block_bytes;
 };
 
+// Up to how many bytes (of the vector, or of one block) the one CTA of a lingering kernel is the
+// faster way; 0: never.
+struct LingerLimit {
+  uint32_t up_to_ranks;
+  uint64_t bytes;
+};
+
 struct Tuning {
   const char* device;
   const char* date;
   const char* source;
   std::span<const LlLimit> ll_limits;
   std::span<const LlRow> ll_rows;
+  std::span<const LingerLimit> linger_limits;
   std::span<const PushRow> exchange_rows;   // allreduce of two, reduce_scatter_block
   std::span<const PushRow> two_shot_rows;   // allreduce of three and more
   std::span<const PushRow> allgather_rows;  // spreaders are in the push column
@@ -56,6 +64,10 @@ inline constexpr LlLimit ll_limits[] = {
 // made for one reduction gained nothing that the noise shows (8.2-8.7 us against 8.5-8.7 at 8 B).
 inline constexpr LlRow ll_rows[] = {
     {32, 32}, {2048, 128}, {8192, 256}, {48 << 10, 512}, {no_limit, 1024}};
+// Two ranks: the laboratory's lingering kernel of 512 threads needs 4.2 us at 8 B, 4.7 at 4 KiB, 5.9 at
+// 16 KiB, where a launch needs 7.2-8.5; this one of 384 has 18 KiB in one pass. More ranks: from the
+// number of lines a thread, not measured.
+inline constexpr LingerLimit linger_limits[] = {{2, 16 << 10}, {4, 4 << 10}, {8, 2 << 10}};
 // 64 + 64 CTAs: 48 + 64 and 32 + 64 cost 1-10 % to 64 MiB; 48 + 84 is equal at 1 GiB. Chunks: at 64 MiB
 // 32 KiB need 259 us, 64 KiB 214, 128 KiB 204; from 256 MiB up 128 and 256 KiB are equal. A lane of 54
 // MiB instead of 40 gains nothing at any size.
@@ -75,13 +87,14 @@ inline constexpr PushRow allgather_rows[] = {{2 << 20, 64, 0, 64, 1024, 32 << 10
 
 inline constexpr Tuning tuning_h200 = {
     "H200, 2 x NV18",    "2026-11",           "laboratory; bench/results/2026-11-29-gpu-second",
-    h200::ll_limits,     h200::ll_rows,       h200::exchange_rows,
-    h200::two_shot_rows, h200::allgather_rows};
+    h200::ll_limits,     h200::ll_rows,       h200::linger_limits,
+    h200::exchange_rows, h200::two_shot_rows, h200::allgather_rows};
 
 // The emulation: small shapes, so that short messages already take many chunks, slots and credits.
 namespace emulated {
 inline constexpr LlLimit ll_limits[] = {{8, 3 << 10, 2 << 10}};
 inline constexpr LlRow ll_rows[] = {{8, 1}, {no_limit, 2}};
+inline constexpr LingerLimit linger_limits[] = {{8, 1 << 10}};
 inline constexpr PushRow exchange_rows[] = {{64 << 10, 2, 2, 0, 2, 1 << 10},
                                             {no_limit, 2, 2, 0, 2, 64 << 10}};
 inline constexpr PushRow two_shot_rows[] = {{64 << 10, 2, 2, 2, 2, 1 << 10},
@@ -95,6 +108,7 @@ inline constexpr Tuning tuning_emulated = {"emulation",
                                            "chosen to exercise the protocol",
                                            emulated::ll_limits,
                                            emulated::ll_rows,
+                                           emulated::linger_limits,
                                            emulated::exchange_rows,
                                            emulated::two_shot_rows,
                                            emulated::allgather_rows};

@@ -50,6 +50,7 @@ class Job {
   int rank() const { return rank_; }
   int nranks() const { return nranks_; }
   int device() const { return device_; }
+  void use_device(int device) { device_ = device; }
   const gpu::Module& module() const { return *module_; }
   Memory& memory() const { return *memory_; }
   Control& control() const { return *control_; }

@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <thread>
 
 #include "base/text.hpp"
@@ -49,6 +50,8 @@ struct Options {
 
 using Knob = int (*)(const char*, long);
 Knob knob = nullptr;  // of the module: faults to plant
+using Counter = long (*)(const char*);
+Counter counter = nullptr;  // of the module: what became of calls
 
 struct World {
   Job& job;
@@ -103,6 +106,7 @@ class Trial {
     call.recv = recv_->data();
     call.send = in_place_ ? recv_->data() : send_->data();
     call.recv_kind = recv_kind_;
+    call.send_kind = in_place_ ? recv_kind_ : send_kind_;
     return call;
   }
 
@@ -277,21 +281,21 @@ void case_all_pairs(World& w) {
 }
 
 // Several groups in flight at once, as nonblocking calls on several communicators.
-void case_many_groups(World& w) {
+void many_groups(World& w, uint64_t linger_ns, uint64_t max_bytes) {
   constexpr int groups = 4;
   gpu::Group* group[groups];
   uint64_t number[groups];
   for (int g = 0; g < groups; ++g) {
     gpu::GroupSpec spec;
     spec.ctas = 16;  // so that all of them fit on the device together
+    spec.linger_ns = linger_ns;
     group[g] = must_make(w, spec);
     number[g] = w.job.control().gate[g][w.job.rank()].value.load();
   }
   for (int round = 0; round < w.options.iterations / 4 + 1; ++round) {
     std::vector<std::unique_ptr<Trial>> trials;
     for (int g = 0; g < groups; ++g)
-      trials.push_back(
-          std::make_unique<Trial>(w, random_call(w, w.options.max_bytes / 4), w.agreed.next()));
+      trials.push_back(std::make_unique<Trial>(w, random_call(w, max_bytes), w.agreed.next()));
     for (int g = 0; g < groups; ++g) w.job.enter(g, ++number[g]);
     // Started when their gate is closed, in one order on all ranks.
     for (int g = 0; g < groups; ++g) {
@@ -308,6 +312,164 @@ void case_many_groups(World& w) {
   }
   w.job.barrier();
   for (int g = 0; g < groups; ++g) w.job.module().close(group[g]);
+}
+
+void case_many_groups(World& w) {
+  many_groups(w, 0, w.options.max_bytes / 4);
+}
+
+// --- lingering kernels ---
+
+// A window of the emulation is as long as what happens between two calls of a test.
+uint64_t window_ns(const World& w) {
+  return w.options.emulated ? 20'000'000 : 2'000'000;
+}
+
+// How often all ranks together did that, from one call of this function to the next.
+long since_last(World& w, const char* what) {
+  static thread_local std::map<std::string, long> seen;
+  const long now = counter(what);
+  const long more = now - seen[what];
+  seen[what] = now;
+  return static_cast<long>(w.job.worst(static_cast<double>(more)));
+}
+
+// Calls small and not, at once after the last one or about when the window ends, so that the kernel
+// leaves while its host rings.
+void linger_calls(World& w, uint64_t linger_ns, int iterations) {
+  gpu::GroupSpec spec;
+  spec.linger_ns = linger_ns;
+  gpu::Group* group = must_make(w, spec);
+  uint64_t number = w.job.control().gate[0][w.job.rank()].value.load();
+  for (int i = 0; i < iterations; ++i) {
+    Trial trial(w, random_call(w, w.agreed.below(6) ? 900 : w.options.max_bytes / 4),
+                w.agreed.next());
+    if (w.own.below(8) == 0)
+      usleep(static_cast<useconds_t>(window_ns(w) / 1000 * (900 + w.own.below(200)) / 1000));
+    if (w.own.below(16) == 0 && !w.options.threads) {
+      // A child of the program leaves what the kernel looks at alone.
+      const pid_t child = fork();
+      if (child == 0) _exit(0);
+      waitpid(child, nullptr, 0);
+    }
+    run_one(w, group, 0, ++number, trial);
+  }
+  w.job.barrier();
+  w.job.module().close(group);
+}
+
+void case_linger(World& w) {
+  since_last(w, "rung");
+  linger_calls(w, window_ns(w), 3 * w.options.iterations);
+  if (since_last(w, "rung") == 0) w.job.fail("no call was rung");
+}
+
+// Each rank decides for itself: to the peers it makes no difference.
+void case_linger_some(World& w) {
+  since_last(w, "rung");
+  linger_calls(w, w.job.rank() % 2 ? window_ns(w) : 0, w.options.iterations);
+  if (since_last(w, "rung") == 0) w.job.fail("no call was rung");
+}
+
+void case_linger_delays(World& w) {
+  knob("delay_us", 300);
+  since_last(w, "missed");
+  linger_calls(w, window_ns(w) / 8, w.options.iterations);
+  since_last(w, "missed");
+  knob("delay_us", 0);
+}
+
+// One kernel serves all groups of a process; a call that finds it busy is launched.
+void case_linger_many_groups(World& w) {
+  since_last(w, "rung");
+  many_groups(w, window_ns(w), 900);
+  many_groups(w, window_ns(w), w.options.max_bytes / 4);
+  if (since_last(w, "rung") == 0) w.job.fail("no call was rung");
+}
+
+Agreed small_sum() {
+  Agreed agreed;
+  agreed.dtype = Dtype::f64;
+  agreed.count = 40;
+  return agreed;
+}
+
+// Calls until a kernel lingers in every process.
+void make_it_linger(World& w, gpu::Group* group, uint64_t& number) {
+  const long before = counter("launched");
+  w.job.barrier();
+  for (int i = 0; i < 100; ++i) {
+    Trial trial(w, small_sum(), w.agreed.next());
+    run_one(w, group, 0, ++number, trial);
+    if (w.job.worst(counter("launched") == before ? 1 : 0) == 0) return;
+  }
+  w.job.fail("no kernel lingers");
+}
+
+// A lingering kernel that waits for an absent rank hears of an abort, as a launched one does, and the
+// next group lingers again.
+void case_linger_abort(World& w) {
+  gpu::GroupSpec spec;
+  spec.linger_ns = 100 * window_ns(w);
+  gpu::Group* group = must_make(w, spec);
+  uint64_t number = w.job.control().gate[0][w.job.rank()].value.load();
+  make_it_linger(w, group, number);
+  {
+    Trial trial(w, small_sum(), w.agreed.next());
+    const int absent = static_cast<int>(w.agreed.below(static_cast<uint64_t>(w.job.nranks())));
+    w.job.gate(0, ++number);
+    if (w.job.rank() != absent) {
+      if (!w.job.module().start(group, trial.call()).ok()) w.job.fail("start before an abort");
+      const double begin = now_seconds();
+      while (now_seconds() - begin < 0.02)
+        if (w.job.module().poll(group).finished()) w.job.fail("finished without a rank");
+    } else {
+      usleep(30000);
+    }
+    w.job.barrier();
+    if (w.job.rank() == absent)
+      w.job.module().abort(group);
+    else if (wait_for(w, group, "abort", 20).ok())
+      w.job.fail("ok in spite of an abort");
+    w.job.barrier();
+    w.job.module().close(group);
+    w.job.barrier();
+  }
+  group = must_make(w, spec);
+  make_it_linger(w, group, number);
+  w.job.barrier();
+  w.job.module().close(group);
+  w.job.barrier();
+}
+
+// The end of a group, so that of the last one at MPI_Finalize, ends the kernel.
+void case_linger_close(World& w) {
+  gpu::GroupSpec spec;
+  spec.linger_ns = 60'000'000'000;
+  gpu::Group* group = must_make(w, spec);
+  uint64_t number = w.job.control().gate[0][w.job.rank()].value.load();
+  make_it_linger(w, group, number);
+  w.job.barrier();
+  if (counter("lingering") == 0) w.job.fail("no kernel lingers");
+  w.job.barrier();
+  w.job.module().close(group);
+  w.job.barrier();
+  const double begin = now_seconds();
+  while (counter("lingering") != 0) {
+    if (now_seconds() - begin > 20) w.job.fail("a kernel lingers on");
+    usleep(100);
+  }
+  w.job.barrier();
+}
+
+// Ranks of two processes on one device: neither keeps the other's kernels waiting.
+void case_linger_shared_device(World& w) {
+  const int device = w.job.device();
+  since_last(w, "launched");
+  w.job.use_device(gpu::max_group);  // one that no other case uses
+  linger_calls(w, window_ns(w), w.options.iterations / 2);
+  if (since_last(w, "launched") != 0) w.job.fail("a kernel lingers on a device of two processes");
+  w.job.use_device(device);
 }
 
 // One rank does not launch: the others wait, are aborted, and the next group works.
@@ -519,6 +681,13 @@ constexpr Case cases[] = {{"kinds_and_copies", case_kinds_and_copies, false},
                           {"all_pairs", case_all_pairs, false},
                           {"few_ctas", case_few_ctas, false},
                           {"many_groups", case_many_groups, false},
+                          {"linger", case_linger, false},
+                          {"linger_some", case_linger_some, false},
+                          {"linger_many_groups", case_linger_many_groups, false},
+                          {"linger_abort", case_linger_abort, false},
+                          {"linger_delays", case_linger_delays, true},
+                          {"linger_close", case_linger_close, true},
+                          {"linger_shared", case_linger_shared_device, true, true},
                           {"lanes_run_out", case_lanes_run_out, false},
                           {"no_peer", case_no_peer, false},
                           {"abort", case_abort, false},
@@ -538,6 +707,8 @@ Opened open_once(const Options& options) {
   void* handle = dlopen(options.module.c_str(), RTLD_NOW | RTLD_NOLOAD);
   knob =
       reinterpret_cast<Knob>(dlsym(handle, options.emulated ? "tutti_emu_set" : "tutti_cuda_set"));
+  counter = reinterpret_cast<Counter>(
+      dlsym(handle, options.emulated ? "tutti_emu_get" : "tutti_cuda_get"));
   return {*module};
 }
 
@@ -546,7 +717,9 @@ int run_rank(const Options& options, Control* control, int rank, int nranks, Mem
   if (!opened.module) return 1;
   Job job(control, rank, nranks, opened.module, memory);
   if (!opened.module->live()) job.fail("module is not live");
-  if (!knob) job.fail("the module has no knobs");
+  if (!knob || !counter) job.fail("the module has no knobs");
+  // The cases provoke what makes stays rare.
+  knob("linger_eager", 1);
   for (const Case& c : cases) {
     if (!options.only.empty() && options.only != c.name) continue;
     if (c.emulated_only && !options.emulated) continue;
@@ -557,7 +730,7 @@ int run_rank(const Options& options, Control* control, int rank, int nranks, Mem
     c.run(w);
     job.barrier();
     if (rank == 0)
-      std::printf("ok %d %s %-17s %.1f s\n", nranks, options.threads ? "threads" : "ranks", c.name,
+      std::printf("ok %d %s %-19s %.1f s\n", nranks, options.threads ? "threads" : "ranks", c.name,
                   now_seconds() - begin);
     std::fflush(stdout);
   }

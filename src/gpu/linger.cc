@@ -1,0 +1,144 @@
+#include "gpu/linger.hpp"
+
+namespace tutti::gpu {
+
+std::optional<uint32_t> Linger::add(const LingerSlot& slot) {
+  if (!line_ || forbidden_.load(std::memory_order_relaxed)) return std::nullopt;
+  const std::lock_guard lock(slots_mutex_);
+  for (uint32_t i = 0; i < linger_slots; ++i) {
+    if (taken_[i]) continue;
+    taken_[i] = true;
+    slots_[i] = slot;
+    slots_version_.fetch_add(1, std::memory_order_release);
+    return i;
+  }
+  return std::nullopt;
+}
+
+void Linger::remove(uint32_t slot) {
+  {
+    const std::lock_guard lock(slots_mutex_);
+    taken_[slot] = false;
+    slots_[slot] = {};
+    slots_version_.fetch_add(1, std::memory_order_release);
+  }
+  ask_to_leave();
+}
+
+// The kernel waits for the next number, or, when it was told to leave, may have left before it heard.
+bool Linger::gone() const {
+  const uint64_t left = __atomic_load_n(&line_->left, __ATOMIC_ACQUIRE);
+  return left == next_ring(ring_) || (leaving_ && left == ring_);
+}
+
+// Whether the running kernel knows the groups of today and has code for so many ranks.
+bool Linger::serves(uint32_t nranks) const {
+  return !leaving_ && nranks <= launched_ranks_ &&
+         launched_version_ == slots_version_.load(std::memory_order_acquire);
+}
+
+Linger::Way Linger::begin(const void* group, const LingerCommand& command, uint32_t nranks,
+                          uint64_t window_ns, uint64_t now_ns) {
+  if (forbidden_.load(std::memory_order_relaxed)) return Way::alone;
+  const void* nobody = nullptr;
+  if (!owner_.compare_exchange_strong(nobody, group, std::memory_order_acq_rel,
+                                      std::memory_order_relaxed))
+    return Way::alone;
+  if (running_ && gone()) {
+    running_ = false;
+    policy_.left();
+  }
+  const bool stay = policy_.call(now_ns, window_ns);
+  if (running_ ? !serves(nranks) : !stay) {
+    end();
+    return Way::alone;
+  }
+  command_ = command;
+  nranks_ = nranks;
+  window_ns_ = window_ns;
+  ring_ = next_ring(ring_);
+  if (!running_) return Way::launch;
+  policy_.rung();
+  counts_.rung.fetch_add(1, std::memory_order_relaxed);
+  ring(command);
+  return Way::rung;
+}
+
+void Linger::ring(const LingerCommand& command) {
+  // Each word proves itself, so their order is free; what the program wrote before the call must be
+  // seen by whoever sees a word.
+  for (uint32_t i = 0; i < command_words; ++i)
+    __atomic_store_n(&line_->bell[i], command.word[i] | static_cast<uint64_t>(ring_) << 32,
+                     __ATOMIC_RELEASE);
+}
+
+bool Linger::missed() {
+  if (!has_left()) return false;
+  counts_.missed.fetch_add(1, std::memory_order_relaxed);
+  policy_.left();
+  running_ = false;
+  return true;
+}
+
+LingerArgs Linger::launch_args() {
+  LingerArgs args{};
+  {
+    const std::lock_guard lock(slots_mutex_);
+    for (uint32_t i = 0; i < linger_slots; ++i) args.slot[i] = slots_[i];
+    launched_version_ = slots_version_.load(std::memory_order_relaxed);
+  }
+  args.first = command_;
+  args.ring = ring_;
+  args.window_ns = window_ns_;
+  args.bell = line_->bell;
+  args.left = &line_->left;
+  // The last kernel has written its last: no old number may meet a wrapped one.
+  __atomic_store_n(&line_->left, 0, __ATOMIC_RELEASE);
+  launched_ranks_ = linger_capacity(nranks_);
+  running_ = true;
+  leaving_ = false;
+  counts_.launched.fetch_add(1, std::memory_order_relaxed);
+  return args;
+}
+
+void Linger::end() {
+  owner_.store(nullptr, std::memory_order_release);
+}
+
+void Linger::ask_to_leave() {
+  const void* nobody = nullptr;
+  if (!owner_.compare_exchange_strong(nobody, this, std::memory_order_acq_rel,
+                                      std::memory_order_relaxed))
+    return;  // busy: it leaves when its window is over
+  if (running_ && !leaving_ && !gone()) {
+    ring_ = next_ring(ring_);
+    leaving_ = true;
+    LingerCommand leave{};
+    leave.word[5] = static_cast<uint32_t>(LingerShape::leave) << 8;
+    ring(leave);
+  }
+  end();
+}
+
+std::optional<LingerCommand> linger_command(const Call& call, const Plan& plan,
+                                            const PlanSpace& space, const KernelArgs& args,
+                                            uint32_t slot) {
+  if (!plan.ll || call.send_kind != Kind::device || call.recv_kind != Kind::device)
+    return std::nullopt;
+  uint64_t most_bytes = 0;
+  for (const LingerLimit& row : space.tuning->linger_limits)
+    if (space.nranks <= row.up_to_ranks) {
+      most_bytes = row.bytes;
+      break;
+    }
+  if (plan.bytes > most_bytes) return std::nullopt;
+  const bool wide = call.agreed.coll != Coll::allgather && info(call.agreed.dtype).bytes == 8;
+  LingerShape shape = LingerShape::allgather;
+  if (call.agreed.coll == Coll::allreduce)
+    shape = wide ? LingerShape::allreduce_wide : LingerShape::allreduce;
+  if (call.agreed.coll == Coll::reduce_scatter_block)
+    shape = wide ? LingerShape::reduce_scatter_wide : LingerShape::reduce_scatter;
+  return make_command(args, shape, slot);
+}
+
+}  // namespace tutti::gpu

@@ -1,0 +1,161 @@
+// The host's end of a lingering kernel (gpu/kernel/linger.hpp), one for each process and device
+// whatever the number of its groups: who may ring, when it is worth it, and how a ring is never lost.
+//
+// The hand-shake. Rings are numbered. The kernel alone decides: for every number it either reads the
+// bell with it, performs the command and says `done`, or gives up waiting, stores the number into
+// `left` and touches nothing any more. It never does both for one number, for it stores `left` after
+// its last look at the bell, and never neither, for it leaves no other way. So the host rings without
+// asking and then waits for `done` or for `left` to show its number: in the second case nobody has
+// taken the command and nobody will, and a fresh kernel is launched with it. A look at `left` before
+// ringing only saves the detour. A kernel that dies says neither; its stream tells.
+//
+// Ownership. Only the owner may ring, launch or look: begin() makes the group the owner if nobody is,
+// end() gives it back once the call is over. So there is one command at most on the bell, and a call
+// that finds an owner is launched as if there were no lingering kernel. A call that never ends keeps
+// the ownership for good, and no kernel lingers in this process from there on.
+//
+// Deadlock. While it waits for the bell it holds one CTA more than the budgets of the groups provide
+// for, but for the window at most; while it performs a call it is that group's kernel, within its
+// budget.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+#include "gpu/device.hpp"
+#include "gpu/linger_args.hpp"
+#include "gpu/plan.hpp"
+
+namespace tutti::gpu {
+
+// In memory that both sides can write. Each word has one writer: the bell the host, `left` the kernel.
+struct LingerLine {
+  alignas(64) uint64_t bell[command_words];
+  alignas(64) uint64_t left;
+};
+
+// Whether a kernel shall stay, from what the calls so far looked like.
+//
+// What it costs is not seen from here: a program that synchronises the device, or frees memory, waits
+// for the rest of the window. So a stay must pay: one that was rung fewer than `worth` times counts as
+// a loss, and after each loss twice as many calls close to each other must be seen before the next
+// one (a program that synchronises after every call waits for 1 in `most_calls`).
+class LingerPolicy {
+ public:
+  // A ring gains 4 us against a launch (H200, gpu-lab section 3), a window costs 50 us at most.
+  static constexpr uint32_t worth = 12;
+  static constexpr uint32_t fewest_calls = 2;
+  static constexpr uint32_t most_calls = 4096;
+
+  // A call begins; whether a kernel that is launched for it shall stay.
+  bool call(uint64_t now_ns, uint64_t window_ns) {
+    const bool close = last_call_ns_ != 0 && now_ns - last_call_ns_ < window_ns;
+    last_call_ns_ = now_ns;
+    close_calls_ = close ? close_calls_ + 1 : 0;
+    return close_calls_ >= calls_wanted_;
+  }
+  void rung() { ++rings_; }
+  // The kernel has left.
+  void left() {
+    if (rings_ >= worth)
+      calls_wanted_ = calls_wanted_ / 4 > fewest_calls ? calls_wanted_ / 4 : fewest_calls;
+    else if (calls_wanted_ < most_calls && !eager.load(std::memory_order_relaxed))
+      calls_wanted_ *= 2;
+    rings_ = 0;
+  }
+  // For tests: a loss changes nothing.
+  static inline std::atomic<bool> eager{false};
+
+ private:
+  uint64_t last_call_ns_ = 0;
+  uint32_t close_calls_ = 0;
+  uint32_t calls_wanted_ = fewest_calls;
+  uint32_t rings_ = 0;
+};
+
+class Linger {
+ public:
+  // How a call goes: by a kernel of its own, by a lingering kernel to launch, or already rung.
+  enum class Way : uint8_t { alone, launch, rung };
+
+  struct Counts {
+    std::atomic<uint64_t> rung{0};
+    std::atomic<uint64_t> launched{0};
+    std::atomic<uint64_t> missed{0};  // rings that a leaving kernel did not take
+  };
+
+  // Before the first group; the line lives as long as the process.
+  void open(LingerLine* line) { line_ = line; }
+  bool is_open() const { return line_ != nullptr; }
+  // For good: a hazard was found (kernels of another process on this device, say).
+  void forbid() { forbidden_.store(true, std::memory_order_relaxed); }
+
+  // Makes a group known; its number, or nothing when there are too many or the device forbids it.
+  std::optional<uint32_t> add(const LingerSlot& slot);
+  // Forgets it, and tells an idle kernel to leave. The group must not be the owner, or its call lost.
+  void remove(uint32_t slot);
+
+  // A call of `group` that may linger begins. After launch or rung the group is the owner.
+  Way begin(const void* group, const LingerCommand& command, uint32_t nranks, uint64_t window_ns,
+            uint64_t now_ns);
+  // The rest is for the owner.
+  // Whether the kernel has left without the command.
+  bool has_left() const { return __atomic_load_n(&line_->left, __ATOMIC_ACQUIRE) == ring_; }
+  // The same, and then the command is to be launched.
+  bool missed();
+  // What to launch for the command; then the kernel counts as running.
+  LingerArgs launch_args();
+  // The call is over, well or badly.
+  void end();
+
+  // The smallest number of ranks that the kernel launched last can serve is 2; this is the largest.
+  uint32_t launched_ranks() const { return launched_ranks_; }
+  const Counts& counts() const { return counts_; }
+
+ private:
+  bool gone() const;
+  void ring(const LingerCommand& command);
+  bool serves(uint32_t nranks) const;
+  void ask_to_leave();
+
+  LingerLine* line_ = nullptr;
+  std::atomic<const void*> owner_{nullptr};
+  std::atomic<bool> forbidden_{false};
+  Counts counts_;
+
+  std::mutex slots_mutex_;
+  LingerSlot slots_[linger_slots] = {};
+  bool taken_[linger_slots] = {};
+  std::atomic<uint64_t> slots_version_{0};
+
+  // Of the owner.
+  LingerPolicy policy_;
+  LingerCommand command_{};
+  uint32_t ring_ = 0;
+  bool running_ = false;
+  bool leaving_ = false;  // was told to
+  uint64_t launched_version_ = 0;
+  uint32_t launched_ranks_ = 0;
+  uint32_t nranks_ = 0;
+  uint64_t window_ns_ = 0;
+};
+
+// Threads of its CTA. For two ranks 512 and 1024 differ by 0.2 us at 8 B, 0.4 at 16 KiB (gpu-lab section
+// 3); 384 are the most with which the code for all types and operations needs no spills.
+inline constexpr uint32_t linger_threads_two = 384;
+inline constexpr uint32_t linger_threads_more = 256;
+
+// The most ranks that a lingering kernel made for `nranks` serves: there is one for two, and one.
+constexpr uint32_t linger_capacity(uint32_t nranks) {
+  return nranks <= 2 ? 2 : max_ranks;
+}
+
+// The command for a planned call, or nothing when it cannot linger: too large for one CTA, on memory
+// that can fault a page in, or a call that clears an inbox first.
+std::optional<LingerCommand> linger_command(const Call& call, const Plan& plan,
+                                            const PlanSpace& space, const KernelArgs& args,
+                                            uint32_t slot);
+
+}  // namespace tutti::gpu
