@@ -290,6 +290,24 @@ std::vector<std::string> process_environment() {
   return entries;
 }
 
+std::optional<std::string> launches_wait(std::span<const std::string> environment) {
+  // Blocking launches; one channel for all streams; libraries that the driver is told to load
+  // (compute-sanitizer, ncu, Nsight Systems).
+  for (const std::string& entry : environment) {
+    const size_t equals = std::min(entry.find('='), entry.size());
+    const std::string_view name = std::string_view(entry).substr(0, equals);
+    const std::string_view value =
+        std::string_view(entry).substr(std::min(equals + 1, entry.size()));
+    const bool waits = (name == "CUDA_LAUNCH_BLOCKING" && !value.empty() && value != "0") ||
+                       (name == "CUDA_DEVICE_MAX_CONNECTIONS" && value == "1") ||
+                       (name == "CUDA_INJECTION64_PATH" && !value.empty()) ||
+                       (name == "NVTX_INJECTION64_PATH" && !value.empty()) ||
+                       name.starts_with("NV_SANITIZER_") || name.starts_with("CUDBG_");
+    if (waits) return std::string(name);
+  }
+  return std::nullopt;
+}
+
 std::string agreed_settings(const Config& config) {
   std::string line;
   for (const SettingInfo& row : rows)

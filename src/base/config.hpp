@@ -148,6 +148,10 @@ ParsedConfig parse_config(std::span<const std::string> environment);
 // A copy of this process's environment.
 std::vector<std::string> process_environment();
 
+// The variable, if any, by which a kernel launch waits for the kernel's end, or that lets a tool work
+// between launches: there no kernel may stay and wait for the program's next call.
+std::optional<std::string> launches_wait(std::span<const std::string> environment);
+
 // The agreed settings as one line, "TUTTI_ENABLE=y ...", and a hash of it: ranks compare the hash
 // and say when these settings are.
 std::string agreed_settings(const Config& config);

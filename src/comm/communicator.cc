@@ -183,7 +183,9 @@ void NodeCommunicator::conclude_setup() {
         config_.shm_oneshot_bytes.value_or(shm::NodeAllreduce::oneshot_limit(base_.nranks)));
     allreduce_ = std::make_unique<shm::NodeAllreduce>(*group_, oneshot_limit_bytes);
     exchange_ = std::make_unique<shm::NodeExchange>(*group_);
-    if (any_device_possible_) device_ = std::make_unique<DeviceGroup>(*group_, config_, base_.name);
+    if (any_device_possible_)
+      device_ =
+          std::make_unique<DeviceGroup>(*group_, config_, base_.name, process_.gpu_linger_ns());
     context_.group = group_.get();
     context_.allreduce = allreduce_.get();
     context_.exchange = exchange_.get();

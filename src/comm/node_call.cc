@@ -37,8 +37,9 @@ uint64_t signature(const Agreed& agreed) {
   return x;
 }
 
-DeviceGroup::DeviceGroup(shm::NodeGroup& group, const Config& config, std::string comm_name)
-    : node_(group), config_(config), comm_name_(std::move(comm_name)) {}
+DeviceGroup::DeviceGroup(shm::NodeGroup& group, const Config& config, std::string comm_name,
+                         uint64_t linger_ns)
+    : node_(group), config_(config), comm_name_(std::move(comm_name)), linger_ns_(linger_ns) {}
 
 DeviceGroup::~DeviceGroup() {
   if (group_ != nullptr) module_->close(group_);
@@ -54,6 +55,7 @@ void DeviceGroup::offer(const gpu::Module* module, int device) {
   spec.lane_bytes = config_.gpu_lane_bytes;
   spec.ctas = static_cast<uint32_t>(config_.gpu_ctas);
   spec.force_no_peer = config_.gpu_no_peer;
+  spec.linger_ns = linger_ns_;
   gpu::Blob blob{};
   own_ = module->prepare(spec, &group_, &blob);
   if (!own_.ok()) group_ = nullptr;
@@ -142,6 +144,7 @@ void NodeCall::look_at_buffers() {
   module_->query(pointers.data(), n, found.data());
   if (n == 1) found[1] = found[0];
   recv_kind_ = found[0].kind;
+  send_kind_ = found[1].kind;
   bool host = true;
   bool device = true;
   for (const gpu::Pointer& pointer : found) {
@@ -306,6 +309,7 @@ Poll NodeCall::begin_kernel() {
   call.send = problem_.local.in_place ? problem_.local.recv : problem_.local.send;
   call.recv = problem_.local.recv;
   call.recv_kind = recv_kind_;
+  call.send_kind = send_kind_;
   if (Status status = context_.device->module()->start(context_.device->group(), call);
       !status.ok()) {
     context_.group->abort(status.code());

@@ -28,7 +28,8 @@ class DeviceGroup {
  public:
   enum class State : uint8_t { untried, blobs, verdicts, ready, failed };
 
-  DeviceGroup(shm::NodeGroup& group, const Config& config, std::string comm_name);
+  DeviceGroup(shm::NodeGroup& group, const Config& config, std::string comm_name,
+              uint64_t linger_ns);
   ~DeviceGroup();
 
   State state() const { return state_; }
@@ -48,6 +49,7 @@ class DeviceGroup {
   shm::NodeGroup& node_;
   const Config& config_;
   std::string comm_name_;
+  uint64_t linger_ns_;
   const gpu::Module* module_ = nullptr;
   gpu::Group* group_ = nullptr;
   int device_ = -1;
@@ -109,6 +111,7 @@ class NodeCall final : public Operation {
   shm::Reach reach_ = shm::Reach::host;
   int device_ = -1;
   gpu::Kind recv_kind_ = gpu::Kind::managed;
+  gpu::Kind send_kind_ = gpu::Kind::managed;
   Copier copier_;
   uint32_t looks_ = 0;
   bool laid_out_ = false;

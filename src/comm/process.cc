@@ -4,8 +4,11 @@
 
 #include <array>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
+#include <optional>
 
+#include "base/log.hpp"
 #include "gpu/module.hpp"
 
 namespace tutti {
@@ -21,6 +24,23 @@ bool machine_has_device(const Config& config) {
   return std::filesystem::exists("/dev/dxg", ignored);
 }
 
+// Whether a debugger holds this process: it may stop a kernel, or step over launches one by one.
+bool is_traced() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("TracerPid:")) return line.find_first_of("123456789") != std::string::npos;
+  return false;
+}
+
+uint64_t allowed_linger_ns(const Config& config) {
+  if (config.gpu_linger_ns == 0) return 0;
+  std::optional<std::string> why = launches_wait(process_environment());
+  if (!why && is_traced()) why = "a debugger";
+  if (!why) return config.gpu_linger_ns;
+  TUTTI_INFO("comm", "no kernel stays after small calls in this process, because of {}", *why);
+  return 0;
+}
+
 }  // namespace
 
 Process::Process(const Config& config)
@@ -31,6 +51,7 @@ Process::Process(const Config& config)
   // A module that was asked for and does not open has been logged; the rank then has no device, and
   // says so in its set-up record.
   if (!gpu::choose(config.gpu_module).ok()) device_possible_ = false;
+  if (device_possible_) gpu_linger_ns_ = allowed_linger_ns(config);
 }
 
 Process& Process::get(const Config& config) {

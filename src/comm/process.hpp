@@ -28,6 +28,10 @@ class Process {
   // The GPU module if the program's driver is live, else nullptr. Costs a few ns.
   const gpu::Module* live_module() const;
 
+  // How long a kernel may stay after a small call: the setting, or 0 where something in this process
+  // makes that a hazard.
+  uint64_t gpu_linger_ns() const { return gpu_linger_ns_; }
+
   const std::string& host_name() const { return host_name_; }
 
  private:
@@ -37,6 +41,7 @@ class Process {
   std::mutex mutex_;
   std::unique_ptr<shm::SlotPool> slots_;
   bool device_possible_ = false;
+  uint64_t gpu_linger_ns_ = 0;
   std::string host_name_;
 };
 

@@ -56,6 +56,19 @@ TEST(Config, EveryRowIsSetByItsOwnVariableAlone) {
   }
 }
 
+TEST(Config, FindsWhatMakesLaunchesWait) {
+  const auto found = [](std::vector<std::string> environment) {
+    return launches_wait(environment);
+  };
+  EXPECT_EQ(found({"HOME=/", "CUDA_LAUNCH_BLOCKING=1"}), "CUDA_LAUNCH_BLOCKING");
+  EXPECT_EQ(found({"CUDA_DEVICE_MAX_CONNECTIONS=1"}), "CUDA_DEVICE_MAX_CONNECTIONS");
+  EXPECT_EQ(found({"CUDA_INJECTION64_PATH=/tool.so"}), "CUDA_INJECTION64_PATH");
+  EXPECT_EQ(found({"NV_SANITIZER_INJECTION_PORT_BASE=49152"}), "NV_SANITIZER_INJECTION_PORT_BASE");
+  EXPECT_FALSE(
+      found({"CUDA_LAUNCH_BLOCKING=0", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS=8",
+             "CUDA_INJECTION64_PATH=", "MY_CUDA_LAUNCH_BLOCKING=1", ""}));
+}
+
 TEST(Config, BadValuesNameVariableValueAndWhatIsAccepted) {
   const ParsedConfig parsed = parse({"TUTTI_ENABLE=yes", "TUTTI_TIMEOUT=10", "TUTTI_GPU_LANE=-1"});
   ASSERT_EQ(parsed.errors.size(), 3U);
