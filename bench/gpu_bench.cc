@@ -5,7 +5,7 @@
 //
 //   gpu_bench [--module PATH] [--ranks N] [--colls allreduce,allgather,reduce_scatter_block]
 //             [--min BYTES] [--max BYTES] [--step FACTOR] [--in-place] [--lane BYTES] [--ctas N]
-//             [--phases] [--set knob=value,...]... [--nccl LIB] [--nccl-windows] [--raw FILE]
+//             [--phases] [--linger US] [--set knob=value,...]... [--nccl LIB] [--nccl-windows] [--raw FILE]
 //
 // Bytes: of the vector (allreduce), of the total output (allgather) or input
 // (reduce_scatter_block).
@@ -40,6 +40,7 @@ struct Options {
   std::string nccl;
   bool nccl_windows = false;
   bool phases = false;
+  uint64_t linger_ns = 0;
   std::string raw;
 };
 
@@ -162,6 +163,7 @@ class Bench {
         gpu::GroupSpec spec;
         spec.lane_bytes = options_.lane_bytes;
         spec.ctas = options_.ctas;
+        spec.linger_ns = options_.linger_ns;
         const double begin = now_seconds();
         must(job_.make_group(spec, &group_), "group");
         if (job_.rank() == 0)
@@ -169,6 +171,7 @@ class Bench {
         sizes(text("tutti{}{}", setting.empty() ? "" : " ", setting), false);
         job_.barrier();
         job_.module().close(group_);
+        if (options_.linger_ns) counts();
         apply(setting, true);
       }
     }
@@ -199,6 +202,16 @@ class Bench {
           set(part.substr(0, equals).c_str(), back ? 0 : std::atol(part.c_str() + equals + 1)) != 0)
         job_.fail("unknown knob: " + part);
     }
+  }
+
+  // What became of the calls that could linger.
+  void counts() {
+    void* handle = dlopen(options_.module.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    auto get =
+        handle ? reinterpret_cast<long (*)(const char*)>(dlsym(handle, "tutti_cuda_get")) : nullptr;
+    if (get && job_.rank() == 0)
+      std::printf("# rung %ld launched to stay %ld missed %ld\n", get("rung"), get("launched"),
+                  get("missed"));
   }
 
   void sizes(const std::string& who, bool nccl) {
@@ -246,6 +259,7 @@ class Bench {
     call.send = send;
     call.recv = recv_;
     call.recv_kind = gpu::Kind::device;
+    call.send_kind = gpu::Kind::device;
     return call;
   }
 
@@ -356,7 +370,8 @@ Options parse(int argc, char** argv) {
       {"min", 1, nullptr, 'a'},      {"max", 1, nullptr, 'b'},   {"step", 1, nullptr, 'f'},
       {"in-place", 0, nullptr, 'i'}, {"lane", 1, nullptr, 'l'},  {"ctas", 1, nullptr, 't'},
       {"set", 1, nullptr, 's'},      {"nccl", 1, nullptr, 'n'},  {"nccl-windows", 0, nullptr, 'w'},
-      {"phases", 0, nullptr, 'p'},   {"raw", 1, nullptr, 'o'},   {nullptr, 0, nullptr, 0}};
+      {"phases", 0, nullptr, 'p'},   {"raw", 1, nullptr, 'o'},   {"linger", 1, nullptr, 'g'},
+      {nullptr, 0, nullptr, 0}};
   for (int c; (c = getopt_long(argc, argv, "", names, nullptr)) != -1;) switch (c) {
       case 'm':
         o.module = optarg;
@@ -396,6 +411,9 @@ Options parse(int argc, char** argv) {
         break;
       case 'p':
         o.phases = true;
+        break;
+      case 'g':
+        o.linger_ns = std::strtoull(optarg, nullptr, 0) * 1000;
         break;
       case 'o':
         o.raw = optarg;
