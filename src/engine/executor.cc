@@ -160,11 +160,13 @@ Status Executor::start() {
 
 Poll Executor::poll() {
   const size_t nsteps = missing_.size();
-  if (finished_ == nsteps) return end();
   if (places_.transport != nullptr) places_.transport->progress();
   // A finished step may have let messages go whose answers are here already: look again.
   while (finished_ != nsteps && test_flight()) run_ready();
-  return finished_ == nsteps ? end() : Poll::busy();
+  if (finished_ != nsteps) return Poll::busy();
+  if (status_.ok() && places_.transport != nullptr && !places_.transport->quiet())
+    return Poll::busy();
+  return end();
 }
 
 Poll Executor::end() const {
@@ -294,11 +296,17 @@ void Executor::fail(Status why) {
     if (flight.group != nullptr) flight.group->abort(why);
 }
 
+void Executor::refuse(Status why) {
+  for (const Step& step : places_.schedule->steps)
+    if (step.kind == StepKind::send) places_.transport->send_error(step.peer, wire_tag(step), why);
+}
+
 void Executor::abort(Status why) {
   const Schedule& schedule = *places_.schedule;
-  if (aborted_ || finished_ == schedule.steps.size()) return;
+  if (aborted_) return;
   aborted_ = true;
   fail(why);
+  if (finished_ == schedule.steps.size()) return;  // what it has sent does not leave
   // Peers first: withdrawing may take a while. A step is still to come exactly when a predecessor
   // is missing; what is ready has been run by every poll.
   auto send_error = [&](const Step& step) {

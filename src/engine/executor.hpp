@@ -87,6 +87,9 @@ class Executor final : public Operation {
   void abort(Status why) override;
   const char* phase() const override;
   std::string waiting_for() const override;
+  // In place of start(): tells the peers of the call that was bound, whose addresses may be missing,
+  // that this rank cannot make it. Group steps are not entered: their members are told otherwise.
+  void refuse(Status why);
 
  private:
   explicit Executor(Places places);

@@ -3,7 +3,7 @@
 //
 // A module holds everything of its library: context, worker, endpoints, memory hooks. It is opened
 // when the first communicator spans nodes. A process has one Network; every communicator has its
-// own Transport over it, told apart by a key. Endpoints belong to pairs of processes, come into
+// own Transport over it, told apart by keys. Endpoints belong to pairs of processes, come into
 // being with the first message, and stay until close().
 //
 // Threads: with Options::several_threads, transports may be used by several threads, each by one at
@@ -19,7 +19,7 @@
 
 namespace tutti::net {
 
-inline constexpr uint32_t abi_version = 1;
+inline constexpr uint32_t abi_version = 2;
 
 struct Services {
   // level as log::Level; text without newline.
@@ -43,6 +43,14 @@ struct Address {
   size_t bytes = 0;
 };
 
+// A rank of a communicator. Every rank chooses the key by which it knows the communicator, different
+// from those of all others that its process has, and tells it to its peers, who put it into what they
+// send: so keys need no agreement.
+struct Member {
+  Address address;
+  uint32_t key = 0;
+};
+
 // Limits of a Transport; what exceeds them is `unsupported`.
 inline constexpr uint32_t max_key = (1u << 14) - 1;
 inline constexpr int max_ranks = 1 << 18;
@@ -52,13 +60,12 @@ class Network {
   virtual ~Network() = default;  // after close()
   // This process's; valid until close().
   virtual Address address() const = 0;
-  // A communicator's transport. `key` is equal on all members and differs from that of every other
-  // communicator that two of its members share at the time. `addresses` holds all ranks'. Local: no
-  // message is sent. Refuses (unsupported) a peer whose library is of another version, and says so;
-  // every member sees the same addresses and refuses alike. `delete` it when no transfer is
-  // pending.
-  virtual Status open(uint32_t key, int rank, int nranks, const Address* addresses,
-                      Transport** out) = 0;
+  // A communicator's transport; `members` in rank order. Local: no message is sent. Refuses
+  // (unsupported) a peer whose library is of another version, and says so; every member sees the
+  // same addresses and refuses alike. `delete` it when no transfer is pending.
+  virtual Status open(int rank, int nranks, const Member* members, Transport** out) = 0;
+  // Whether a device with remote memory access is in use; else TCP.
+  virtual bool rdma() const = 0;
   // What carries the messages to the peers talked to so far: "tcp/eth0, rc_mlx5/mlx5_0:1". Valid
   // until the next call.
   virtual const char* describe() = 0;

@@ -33,6 +33,10 @@ class Transport {
   virtual void send_error(int peer, uint64_t tag, Status why) = 0;
   virtual Poll test(Handle handle) = 0;
   virtual void progress() = 0;
+  // Whether everything that test() has called finished goes on without this process: a send may end
+  // when its bytes have been copied, and still need progress() to leave. Asked at the end of a call
+  // (law 3), again and again until it says so.
+  virtual bool quiet() { return true; }
   // Withdraws a transfer after an error and forgets its handle. Returns when the buffer is no
   // longer touched. True when the peer will never see it, so something else may take its place.
   virtual bool cancel(Handle handle) = 0;

@@ -52,7 +52,10 @@ class Hosts : public testing::Test {
     network_.reset(*network);
     std::vector<net::Address> addresses = process_->exchange(network_->address());
     Transport* made = nullptr;
-    ASSERT_TRUE(network_->open(3, rank(), nranks(), addresses.data(), &made).ok());
+    std::vector<net::Member> members;
+    for (const net::Address& address : addresses)
+      members.push_back({address, static_cast<uint32_t>(members.size())});
+    ASSERT_TRUE(network_->open(rank(), nranks(), members.data(), &made).ok());
     transport_.reset(made);
   }
   void TearDown() override {

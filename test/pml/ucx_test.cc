@@ -49,10 +49,13 @@ class Joined {
   net::Network& network() { return *network_; }
   std::vector<net::Address>& addresses() { return addresses_; }
 
+  // Each rank knows it by another key.
   std::unique_ptr<Transport> open(uint32_t key) {
     Transport* made = nullptr;
-    Status status =
-        network_->open(key, process_.rank(), process_.nranks(), addresses_.data(), &made);
+    std::vector<net::Member> members;
+    for (const net::Address& address : addresses_)
+      members.push_back({address, key + 100 * static_cast<uint32_t>(members.size())});
+    Status status = network_->open(process_.rank(), process_.nranks(), members.data(), &made);
     EXPECT_TRUE(status.ok());
     return std::unique_ptr<Transport>(made);
   }
@@ -286,27 +289,31 @@ TEST_P(Ucx, WithdrawsWithinABound) {
 
 TEST_P(Ucx, RefusesAnotherVersionAndTooManyRanks) {
   EXPECT_EQ(
-      run_processes(
-          2,
-          [](Process& process) {
-            Joined joined(process);
-            ASSERT_TRUE(joined.ok());
-            Transport* made = nullptr;
-            std::vector<net::Address> addresses = joined.addresses();
-            EXPECT_EQ(
-                joined.network().open(net::max_key + 1, process.rank(), 2, addresses.data(), &made),
-                Code::unsupported);
-            EXPECT_EQ(joined.network().open(1, 0, net::max_ranks + 1, addresses.data(), &made),
-                      Code::unsupported);
-            // Bytes 6 and 7 are the minor version of the peer's UCX.
-            std::string other(static_cast<const char*>(addresses[1].data), addresses[1].bytes);
-            other[6] = static_cast<char>(other[6] + 1);
-            addresses[1] = {other.data(), other.size()};
-            EXPECT_EQ(joined.network().open(1, 0, 2, addresses.data(), &made), Code::unsupported);
-            addresses[1].bytes = 10;
-            EXPECT_EQ(joined.network().open(1, 0, 2, addresses.data(), &made), Code::bad_argument);
-            EXPECT_EQ(made, nullptr);
-          }),
+      run_processes(2,
+                    [](Process& process) {
+                      Joined joined(process);
+                      ASSERT_TRUE(joined.ok());
+                      Transport* made = nullptr;
+                      std::vector<net::Member> members;
+                      for (const net::Address& address : joined.addresses())
+                        members.push_back({address, 1});
+                      net::Network& network = joined.network();
+                      members[1].key = net::max_key + 1;
+                      EXPECT_EQ(network.open(process.rank(), 2, members.data(), &made),
+                                Code::unsupported);
+                      members[1].key = 1;
+                      EXPECT_EQ(network.open(0, net::max_ranks + 1, members.data(), &made),
+                                Code::unsupported);
+                      // Bytes 6 and 7 are the minor version of the peer's UCX.
+                      net::Address& address = members[1].address;
+                      std::string other(static_cast<const char*>(address.data), address.bytes);
+                      other[6] = static_cast<char>(other[6] + 1);
+                      address = {other.data(), other.size()};
+                      EXPECT_EQ(network.open(0, 2, members.data(), &made), Code::unsupported);
+                      address.bytes = 10;
+                      EXPECT_EQ(network.open(0, 2, members.data(), &made), Code::bad_argument);
+                      EXPECT_EQ(made, nullptr);
+                    }),
       all_well(2));
 }
 
@@ -357,7 +364,8 @@ TEST(UcxFailure, CloseIsBoundedWhenAPeerStandsStill) {
     ASSERT_TRUE(network.ok());
     std::vector<net::Address> addresses = process.exchange((*network)->address());
     Transport* transport = nullptr;
-    ASSERT_TRUE((*network)->open(1, process.rank(), 2, addresses.data(), &transport).ok());
+    const std::vector<net::Member> members = {{addresses[0], 1}, {addresses[1], 1}};
+    ASSERT_TRUE((*network)->open(process.rank(), 2, members.data(), &transport).ok());
     if (process.rank() == 1) {
       while (process.flag(0) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       _exit(0);

@@ -166,6 +166,7 @@ Status UcxNetwork::start(const net::Options& options) {
     return Code::bad_setting;
   }
   set_options(config, options);
+  rdma_ = any_verbs_device() && !given_by_user(options, "TLS");
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
                       UCP_PARAM_FIELD_TAG_SENDER_MASK | UCP_PARAM_FIELD_NAME;

@@ -149,22 +149,23 @@ Result<Peer*> UcxNetwork::peer_of(const net::Address& address) {
     return Code::unsupported;
   }
   auto peer = std::make_unique<Peer>();
+  peer->network = this;
   peer->address = bytes.substr(sizeof head);
   peer->name = text("{}:{}", head.host, head.pid);
   return peers_.emplace(bytes, std::move(peer)).first->second.get();
 }
 
-Status UcxNetwork::open(uint32_t key, int rank, int nranks, const net::Address* addresses,
-                        Transport** out) {
-  if (key > net::max_key || nranks > net::max_ranks) return Code::unsupported;
+Status UcxNetwork::open(int rank, int nranks, const net::Member* members, Transport** out) {
+  if (nranks > net::max_ranks) return Code::unsupported;
   Lock lock(*this);
-  std::vector<Peer*> peers;
+  std::vector<UcxTransport::End> ends;
   for (int i = 0; i < nranks; ++i) {
-    Result<Peer*> peer = peer_of(addresses[i]);
+    if (members[i].key > net::max_key) return Code::unsupported;
+    Result<Peer*> peer = peer_of(members[i].address);
     if (!peer.ok()) return peer.status();
-    peers.push_back(*peer);
+    ends.push_back({*peer, members[i].key});
   }
-  *out = new UcxTransport(*this, key, rank, std::move(peers));
+  *out = new UcxTransport(*this, rank, std::move(ends));
   return {};
 }
 
@@ -181,6 +182,7 @@ Status UcxNetwork::connect(Peer& peer) {
   if (ucs_status_t status = ucp_ep_create(worker_, &params, &peer.endpoint); status != UCS_OK) {
     peer.endpoint = nullptr;
     peer.lost.store(true);
+    any_lost_.store(true);
     say(Level::warn, text("no connection to {}: {}", peer.name, ucs_status_string(status)));
     return Code::peer_lost;
   }
@@ -190,6 +192,7 @@ Status UcxNetwork::connect(Peer& peer) {
 void UcxNetwork::on_lost(void* argument, ucp_ep_h, ucs_status_t status) {
   Peer& peer = *static_cast<Peer*>(argument);
   if (peer.lost.exchange(true)) return;
+  peer.network->any_lost_.store(true);
   say(Level::warn, text("connection to {} lost: {}", peer.name, ucs_status_string(status)));
 }
 
@@ -361,6 +364,28 @@ void UcxNetwork::progress() {
   for (int turn = 0; turn < turns_a_progress && ucp_worker_progress(worker_) != 0; ++turn) {
   }
   if (locks_) mutex_.unlock();
+}
+
+bool UcxNetwork::quiet(void** flush) {
+  // What is on its way to a peer that is lost never leaves.
+  if (any_lost_.load(std::memory_order_relaxed)) return true;
+  Lock lock(*this);
+  if (*flush == nullptr) {
+    ucp_request_param_t param{};
+    void* request = ucp_worker_flush_nbx(worker_, &param);
+    if (!UCS_PTR_IS_PTR(request)) return true;
+    *flush = request;
+  }
+  if (ucp_request_check_status(*flush) == UCS_INPROGRESS) return false;
+  ucp_request_free(*flush);
+  *flush = nullptr;
+  return true;
+}
+
+void UcxNetwork::drop_flush(void* flush) {
+  if (flush == nullptr) return;
+  Lock lock(*this);
+  ucp_request_free(flush);  // UCX drops it when it is over
 }
 
 // Lines of ucp_ep_print_info such as "#   lane[0]:  2:tcp/eth0.0 md[1] ...": every version has it.

@@ -21,8 +21,11 @@ enum class Level : int { error = 1, warn = 2, info = 3, debug = 4 };
 void say(Level level, const std::string& message);
 void set_services(const net::Services* services);
 
+class UcxNetwork;
+
 // A process that this one has heard of. Lives as long as the Network.
 struct Peer {
+  UcxNetwork* network = nullptr;
   std::string address;  // the worker's, as UCX wants it
   std::string name;     // "host:pid", for messages
   ucp_ep_h endpoint = nullptr;
@@ -30,8 +33,6 @@ struct Peer {
   // Did not answer while a transfer was withdrawn; the next withdrawal does not wait for it.
   bool slow = false;
 };
-
-class UcxNetwork;
 
 // One transfer; UCX keeps its part of the request in front of it.
 struct Slot {
@@ -51,8 +52,8 @@ class UcxNetwork final : public net::Network {
   ~UcxNetwork() override;
 
   net::Address address() const override { return {address_.data(), address_.size()}; }
-  Status open(uint32_t key, int rank, int nranks, const net::Address* addresses,
-              Transport** out) override;
+  Status open(int rank, int nranks, const net::Member* members, Transport** out) override;
+  bool rdma() const override { return rdma_; }
   const char* describe() override;
   void progress() override;
   Status flush(uint64_t timeout_ns) override;
@@ -64,6 +65,9 @@ class UcxNetwork final : public net::Network {
   void send_error(Peer& peer, uint64_t word);
   Poll test(Slot* slot);
   bool cancel(Slot* slot);
+  // *flush: what goes on between two questions of one asker; nullptr at first.
+  bool quiet(void** flush);
+  void drop_flush(void* flush);
 
  private:
   class Lock;
@@ -89,6 +93,8 @@ class UcxNetwork final : public net::Network {
                           void* slot);
 
   const bool locks_;
+  bool rdma_ = false;
+  std::atomic<bool> any_lost_{false};
   std::mutex mutex_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;

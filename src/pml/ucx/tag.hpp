@@ -1,7 +1,7 @@
 // The 64-bit match word of UCX: [code 4][key 14][sender 18][tag 28], from the top.
 //
 // Receives ignore the code: a message with one is an error in place of a message. The key tells
-// communicators apart, the sender the ranks of one.
+// the receiver's communicators apart, the sender the ranks of one.
 #pragma once
 
 #include <cstdint>
