@@ -6,7 +6,9 @@ size_t bytes_of(const Schedule& schedule) {
   size_t bytes = sizeof schedule + schedule.steps.capacity() * sizeof(Step) +
                  schedule.after.capacity() * sizeof(uint32_t) +
                  schedule.groups.capacity() * sizeof(Group);
-  for (const Group& group : schedule.groups) bytes += group.members.capacity() * sizeof(int32_t);
+  for (const Group& group : schedule.groups)
+    bytes +=
+        group.members.capacity() * sizeof(int32_t) + group.counts.capacity() * sizeof(uint64_t);
   return bytes;
 }
 

@@ -113,6 +113,15 @@ int slices_of(Matches& matches, Level level, const Units& units, int rails) {
   return slices;
 }
 
+// What each member of the unit has of a vector that its owners' slices make up.
+std::vector<uint64_t> part_counts(const Tier& tier, uint64_t count) {
+  std::vector<uint64_t> counts(tier.unit.size(), 0);
+  for (int s = 0; s < tier.slices; ++s)
+    counts[static_cast<size_t>(tier.owner_of[static_cast<size_t>(s)])] =
+        part(count, tier.slices, s).count;
+  return counts;
+}
+
 std::vector<int32_t> everyone(const Topology& topology) {
   std::vector<int32_t> all(static_cast<size_t>(topology.nranks));
   for (size_t r = 0; r < all.size(); ++r) all[r] = static_cast<int32_t>(r);
@@ -249,6 +258,8 @@ void Composer::group_step(Chunk& chunk, const Tier& tier, Coll coll, Ref from, R
   group.level = tier.level;
   group.members = tier.unit;
   if (coll == Coll::reduce || coll == Coll::bcast) group.root = tier.owner_of[0];
+  if (coll == Coll::reduce_scatter || coll == Coll::allgather)
+    group.counts = part_counts(tier, coll == Coll::allgather ? to.count : from.count);
   std::vector<Id> after = chunk.ends;
   after.push_back(last_group_);
   last_group_ = builder_.group(std::move(group), from, to, std::span<const Id>(after), group_tag);
@@ -301,10 +312,7 @@ Status Composer::down_tier(Chunk& chunk, size_t at) {
       TUTTI_TRY(sub(chunk, *find_algorithm(Coll::reduce, "binomial"), Coll::reduce,
                     tier.owner_of[0], false, {}, tier.unit, in.own, held, t));
     } else {
-      std::vector<uint64_t> counts(tier.unit.size(), 0);
-      for (int s = 0; s < tier.slices; ++s)
-        counts[static_cast<size_t>(tier.owner_of[static_cast<size_t>(s)])] =
-            part(in.own.count, tier.slices, s).count;
+      const std::vector<uint64_t> counts = part_counts(tier, in.own.count);
       TUTTI_TRY(sub(chunk, *find_algorithm(Coll::reduce_scatter, "pairwise"), Coll::reduce_scatter,
                     0, false, counts, tier.unit, in.own, held, t));
     }
@@ -330,10 +338,7 @@ Status Composer::up_tier(Chunk& chunk, size_t at) {
   if (whole)
     return sub(chunk, *find_algorithm(Coll::bcast, "binomial"), Coll::bcast, tier.owner_of[0],
                false, {}, tier.unit, {}, result, t);
-  std::vector<uint64_t> counts(tier.unit.size(), 0);
-  for (int s = 0; s < tier.slices; ++s)
-    counts[static_cast<size_t>(tier.owner_of[static_cast<size_t>(s)])] =
-        part(result.count, tier.slices, s).count;
+  const std::vector<uint64_t> counts = part_counts(tier, result.count);
   return sub(chunk, *find_algorithm(Coll::allgatherv, "ring"), Coll::allgatherv, 0, true, counts,
              tier.unit, {}, result, t);
 }

@@ -14,12 +14,14 @@ namespace tutti {
 // Contract of a group step: the members together perform collective `coll` on the ranges that their
 // group steps name, atomically: no member's step finishes before every member's has started.
 // Reductions take the parts in the order of `members`. Parts of reduce_scatter (`to`) and allgather
-// (`from`) may differ in size; they lie in the order of members, without gaps, in the whole.
+// (`from`) may differ in size, and `counts` tells all; they lie in the order of members, without
+// gaps, in the whole.
 struct Group {
   Coll coll = Coll::allreduce;
   Level level = Level::node;
-  int32_t root = 0;              // index into members
-  std::vector<int32_t> members;  // ranks, in the order of their parts
+  int32_t root = 0;                   // index into members
+  std::vector<int32_t> members;       // ranks, in the order of their parts
+  std::vector<uint64_t> counts = {};  // elements of each part, where they may differ; else empty
   // What the step takes while it runs; the engine budgets them (DESIGN section 4).
   uint32_t ctas = 0;
   uint64_t lane_bytes = 0;

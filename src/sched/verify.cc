@@ -430,6 +430,10 @@ class Proof {
         default:
           fail(Rule::group, "no group step performs {}", name(group.coll));
       }
+      if (!group.counts.empty())
+        fits = fits && group.counts.size() == ordered.size() &&
+               group.counts[static_cast<size_t>(&at - ordered.data())] ==
+                   (group.coll == Coll::allgather ? step.from.count : step.to.count);
       if (!fits)
         fail(Rule::group, "rank {} step {}: {} to {} does not fit a group {} of {} members",
              at.rank, at.step, text_of(step.from), text_of(step.to), name(group.coll),
