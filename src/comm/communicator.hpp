@@ -50,7 +50,7 @@ enum class Path : uint8_t {
 // What all ranks of a job know from MPI_Init on.
 struct Job {
   bool devices = false;  // some rank may see a device
-  bool hosts = false;    // there are several nodes
+  bool hosts = false;    // there are several nodes, and a network between them is asked for
 };
 // Whether any communicator of such a job may want calls of that collective: what it denies is for the
 // MPI below before a communicator is looked at.

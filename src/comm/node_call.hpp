@@ -77,6 +77,7 @@ struct NodeContext {
 
 class NodeCall final : public Operation {
  public:
+  using Context = NodeContext;
   NodeCall(NodeContext& context, const Problem& problem) : context_(context), problem_(problem) {}
 
   Status start() override;

@@ -1,5 +1,5 @@
-// Process: what all communicators of this process share: its segment, its view of the machine, the
-// GPU module. Made when the first communicator needs it.
+// Process: what all communicators of this process share: its segment, its network, its view of the
+// machine, the GPU module. Made when the first communicator needs it.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "base/config.hpp"
 #include "base/status.hpp"
+#include "comm/fabric.hpp"
 #include "gpu/device.hpp"
 #include "shm/board.hpp"
 
@@ -21,6 +22,7 @@ class Process {
 
   // The slots of this process, made at the first call; no_memory when the kernel refuses.
   Result<shm::SlotPool*> slots();
+  Fabric& fabric() { return fabric_; }
   // Whether a buffer of this process could be device memory, now or later in its life: an NVIDIA
   // device file is visible, or the settings name a module. Decides the class of communicators, so
   // it must not depend on what the program has loaded so far.
@@ -40,6 +42,7 @@ class Process {
   // Threads may set up their first communicators at once.
   std::mutex mutex_;
   std::unique_ptr<shm::SlotPool> slots_;
+  Fabric fabric_;
   bool device_possible_ = false;
   uint64_t gpu_linger_ns_ = 0;
   std::string host_name_;

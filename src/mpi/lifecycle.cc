@@ -98,11 +98,11 @@ std::vector<int32_t> number_nodes(const std::vector<Greeting>& all) {
   return nodes;
 }
 
-uint32_t offer(const std::vector<Greeting>& all) {
+uint32_t offer(const std::vector<Greeting>& all, const Config& config) {
   Job job;
   for (const Greeting& one : all) {
     job.devices |= one.device != 0;
-    job.hosts |= one.node != all[0].node;
+    job.hosts |= one.node != all[0].node && config.net_module != "none";
   }
   uint32_t calls = 0;
   for (uint32_t i = 0; i < coll_count; ++i)
@@ -231,7 +231,7 @@ void begin(bool together) {
     TUTTI_ERROR("mpi", "the MPI below refused a duplicate of MPI_COMM_SELF or an attribute key");
     give_up();
   }
-  calls_offered = offer(all);
+  calls_offered = offer(all, config);
   phase = Phase::active;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "comm/process.hpp"
 #include "mpi/bounce.hpp"
 #include "mpi/entry.hpp"
 #include "mpi/lifecycle.hpp"
@@ -37,7 +38,7 @@ class States {
 
  private:
   void list(State* state);
-  void barrier(const std::vector<State*>& states);
+  void barrier(const std::vector<MPI_Comm>& comms);
   bool conclude(State& state);
 
   std::mutex building_;
@@ -48,6 +49,9 @@ class States {
 };
 
 namespace {
+
+// A network whose peers are alive closes in milliseconds.
+constexpr uint64_t network_close_ns = 5'000'000'000;
 
 States& states() {
   static States* const instance = new States;  // MPI deletes attributes late in the exit
@@ -282,10 +286,11 @@ void States::remove(State* state) {
   delete state;
 }
 
-// All ranks of a communicator have a State of it or none has; so its ranks meet here.
-void States::barrier(const std::vector<State*>& open) {
-  std::vector<MPI_Request> requests(open.size(), MPI_REQUEST_NULL);
-  for (size_t i = 0; i < open.size(); ++i) below.Ibarrier.pmpi(open[i]->handle(), &requests[i]);
+// The ranks of these communicators meet here.
+void States::barrier(const std::vector<MPI_Comm>& comms) {
+  std::vector<MPI_Request> requests(comms.size(), MPI_REQUEST_NULL);
+  for (size_t i = 0; i < comms.size(); ++i) below.Ibarrier.pmpi(comms[i], &requests[i]);
+  Fabric& fabric = Process::get(runtime().config).fabric();
   const EngineHooks& hooks = runtime().engine.hooks();
   const auto begin = std::chrono::steady_clock::now();
   bool warned = false;
@@ -293,6 +298,7 @@ void States::barrier(const std::vector<State*>& open) {
     below.Testall.pmpi(static_cast<int>(requests.size()), requests.data(), &flag,
                        MPI_STATUSES_IGNORE);
     if (flag != 0) break;
+    fabric.progress();
     if (hooks.oversubscribed) std::this_thread::yield();
     const auto waited = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                                   std::chrono::steady_clock::now() - begin)
@@ -317,8 +323,22 @@ void States::close_all() {
   }
   for (State* state : open) close(*state);
   sweep();
-  if (!open.empty()) barrier(open);
+  // All ranks of a communicator have a State of it or none has. Connections may be left of one that is
+  // gone: where there can be a network, all ranks of the job meet.
+  std::vector<MPI_Comm> comms;
+  for (const State* state : open) comms.push_back(state->handle());
+  const std::vector<int32_t>& nodes = runtime().world_nodes;
+  const bool several_nodes =
+      std::any_of(nodes.begin(), nodes.end(), [&](int32_t node) { return node != nodes[0]; });
+  if (several_nodes) comms.push_back(MPI_COMM_WORLD);
+  const uint64_t fail_after_ns = runtime().engine.hooks().fail_after_ns;
+  const uint64_t bound_ns =
+      fail_after_ns == 0 ? network_close_ns : std::min(fail_after_ns, network_close_ns);
+  Fabric& fabric = Process::get(runtime().config).fabric();
+  fabric.flush(bound_ns);
+  if (!comms.empty()) barrier(comms);
   for (State* state : open) state->communicator_.reset();
+  fabric.close(bound_ns);
 }
 
 // ---- The room's functions.

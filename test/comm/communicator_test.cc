@@ -124,12 +124,14 @@ TEST(Communicator, BlockingCallsStayBehindPendingOnes) {
   });
 }
 
-TEST(Communicator, SeveralNodesAreSettledAtOnceAndGoBelow) {
+TEST(Communicator, SeveralNodesWithoutANetworkAreSettledAtOnceAndGoBelow) {
   FakeBase base(2);
   Engine engine(fake_hooks());
   BaseComm spread = base.of(0);
   spread.nodes = {0, 1};
-  auto comm = Communicator::open(spread, engine, config);
+  Config none;
+  none.net_module = "none";
+  auto comm = Communicator::open(spread, engine, none);
   EXPECT_TRUE(comm->settled());
   EXPECT_NE(comm->choose(Agreed{}), Path::native);
   comm->close();

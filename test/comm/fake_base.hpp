@@ -16,10 +16,11 @@
 
 namespace tutti {
 
-// The base of one communicator: an allgather whose data arrives when ranks make progress.
+// The base of one communicator: allgathers, in their order, whose data arrives when ranks make
+// progress.
 class FakeBase {
  public:
-  explicit FakeBase(int nranks) : mine_(static_cast<size_t>(nranks)), all_(mine_.size()) {}
+  explicit FakeBase(int nranks) : begun_(static_cast<size_t>(nranks)) {}
 
   BaseComm of(int rank) {
     BaseComm base;
@@ -27,38 +28,32 @@ class FakeBase {
     handles_[static_cast<size_t>(rank)].reset(handle);
     base.handle = handle;
     base.rank = rank;
-    base.nranks = static_cast<int>(mine_.size());
+    base.nranks = static_cast<int>(begun_.size());
     base.name = "fake";
-    base.nodes.assign(mine_.size(), 0);
+    base.nodes.assign(begun_.size(), 0);
     base.allgather_start = [](void* opaque, const void* mine, void* all, size_t bytes,
                               void** request) {
       auto* h = static_cast<Handle*>(opaque);
       std::lock_guard lock(h->base->mutex_);
       const auto* from = static_cast<const std::byte*>(mine);
-      h->base->mine_[static_cast<size_t>(h->rank)].assign(from, from + bytes);
-      h->base->all_[static_cast<size_t>(h->rank)] = static_cast<std::byte*>(all);
-      *request = h;
+      auto& own = h->base->begun_[static_cast<size_t>(h->rank)];
+      own.push_back(std::make_unique<Gather>(Gather{
+          h->base, h->rank, own.size(), {from, from + bytes}, static_cast<std::byte*>(all)}));
+      *request = own.back().get();
       return Status();
     };
     base.allgather_test = [](void* request) {
-      auto* h = static_cast<Handle*>(request);
-      return h->base->deliver(h->rank) ? Poll::done() : Poll::busy();
+      auto* gather = static_cast<Gather*>(request);
+      std::lock_guard lock(gather->base->mutex_);
+      return gather->base->deliver(*gather) ? Poll::done() : Poll::busy();
     };
     return base;
   }
 
   // What the base's progress on that rank does: hand over what has come.
-  bool deliver(int rank) {
+  void deliver(int rank) {
     std::lock_guard lock(mutex_);
-    std::byte* all = all_[static_cast<size_t>(rank)];
-    if (all == nullptr) return false;
-    bool complete = true;
-    for (size_t r = 0; r < mine_.size(); ++r) {
-      complete &= !mine_[r].empty();
-      if (!mine_[r].empty())
-        std::memcpy(all + r * mine_[r].size(), mine_[r].data(), mine_[r].size());
-    }
-    return complete;
+    for (const auto& gather : begun_[static_cast<size_t>(rank)]) deliver(*gather);
   }
 
  private:
@@ -66,9 +61,32 @@ class FakeBase {
     FakeBase* base;
     int rank;
   };
+  // One rank's part of its allgather number `number`.
+  struct Gather {
+    FakeBase* base;
+    int rank;
+    size_t number;
+    std::vector<std::byte> mine;
+    std::byte* all;
+    std::vector<bool> delivered = {};
+  };
+  bool deliver(Gather& to) {
+    bool complete = true;
+    to.delivered.resize(begun_.size());
+    for (size_t r = 0; r < begun_.size(); ++r) {
+      if (to.delivered[r]) continue;
+      if (begun_[r].size() <= to.number) {
+        complete = false;
+        continue;
+      }
+      const Gather& from = *begun_[r][to.number];
+      std::memcpy(to.all + r * from.mine.size(), from.mine.data(), from.mine.size());
+      to.delivered[r] = true;
+    }
+    return complete;
+  }
   std::mutex mutex_;
-  std::vector<std::vector<std::byte>> mine_;
-  std::vector<std::byte*> all_;
+  std::vector<std::vector<std::unique_ptr<Gather>>> begun_;  // per rank
   std::array<std::unique_ptr<Handle>, 64> handles_;
 };
 

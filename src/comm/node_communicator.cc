@@ -1,0 +1,60 @@
+#include "comm/node_communicator.hpp"
+
+#include "base/text.hpp"
+#include "sched/contract.hpp"
+#include "shm/reduce.hpp"
+
+namespace tutti {
+
+void NodeParts::take(Setup& setup, Process& process, const Config& config) {
+  group = setup.take_group();
+  if (group == nullptr) return;
+  const auto oneshot_limit_bytes = static_cast<size_t>(
+      config.shm_oneshot_bytes.value_or(shm::NodeAllreduce::oneshot_limit(group->nranks())));
+  allreduce = std::make_unique<shm::NodeAllreduce>(*group, oneshot_limit_bytes);
+  exchange = std::make_unique<shm::NodeExchange>(*group);
+  context.group = group.get();
+  context.allreduce = allreduce.get();
+  context.exchange = exchange.get();
+  context.process = &process;
+  for (int32_t rank : setup.here()) {
+    context.members.push_back(setup.rank_text(rank));
+    context.processes.emplace_back(setup.record(rank).segment.pid);
+  }
+}
+
+void NodeParts::close() {
+  context = NodeContext{};
+  allreduce.reset();
+  exchange.reset();
+  group.reset();
+}
+
+std::string NodeCommunicator::take_setup(Setup& setup) {
+  parts_.take(setup, process_, config_);
+  if (!any_device_possible_) return "one node, host memory: shared memory";
+  device_ =
+      std::make_unique<DeviceGroup>(*parts_.group, config_, base_.name, process_.gpu_linger_ns());
+  parts_.context.device = device_.get();
+  return "one node, devices possible: shared memory and kernels";
+}
+
+// What tutti performs itself on one node. In class H only what is never slower than the base (law 6);
+// in class N whatever can, because the alternative for a device buffer is a bounce.
+bool NodeCommunicator::may_want(Coll coll, bool device_possible) {
+  return coll == Coll::allreduce || (device_possible && shm::NodeExchange::handles(coll));
+}
+
+bool NodeCommunicator::takes(const Agreed& agreed) const {
+  if (reduces(agreed.coll) && !shm::reducible(agreed.op, agreed.dtype)) return false;
+  return wants_here(agreed.coll);
+}
+
+void NodeCommunicator::close() {
+  drain();
+  device_.reset();
+  release_setup();
+  parts_.close();
+}
+
+}  // namespace tutti

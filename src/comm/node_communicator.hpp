@@ -1,0 +1,44 @@
+// A communicator whose ranks all lie on one node: classes H and N.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/lane_communicator.hpp"
+#include "comm/node_call.hpp"
+
+namespace tutti {
+
+// A node's group with the collectives that move through its lanes.
+struct NodeParts {
+  std::unique_ptr<shm::NodeGroup> group;
+  std::unique_ptr<shm::NodeAllreduce> allreduce;
+  std::unique_ptr<shm::NodeExchange> exchange;
+  NodeContext context;
+
+  // Of the ranks that a set-up found on this node.
+  void take(Setup& setup, Process& process, const Config& config);
+  void close();
+};
+
+class NodeCommunicator final : public LaneCommunicator<NodeCall> {
+ public:
+  NodeCommunicator(const BaseComm& base, Engine& engine, const Config& config)
+      : LaneCommunicator(base, engine, config) {}
+
+  void close() override;
+  // Whether such a communicator may want calls of that collective.
+  static bool may_want(Coll coll, bool device_possible);
+
+ private:
+  bool wants_here(Coll coll) const override { return may_want(coll, any_device_possible_); }
+  std::string take_setup(Setup& setup) override;
+  bool takes(const Agreed& agreed) const override;
+  NodeContext& context() override { return parts_.context; }
+  uint64_t next_sequence() const override { return parts_.group->sequence() + 1; }
+
+  NodeParts parts_;
+  std::unique_ptr<DeviceGroup> device_;
+};
+
+}  // namespace tutti

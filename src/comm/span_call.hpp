@@ -1,0 +1,80 @@
+// SpanCall: one collective call on a communicator of several nodes: the schedule that its agreed facts
+// lead to, run over the network and the shared memory of nodes, with host copies of device buffers at
+// this rank's own ends.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/choices.hpp"
+#include "comm/node_groups.hpp"
+#include "comm/span_plans.hpp"
+#include "comm/staging.hpp"
+#include "engine/operation.hpp"
+
+namespace tutti {
+
+class Fabric;
+
+// What calls of one communicator share.
+struct SpanContext {
+  int rank = 0;
+  std::string name;
+  Topology topology;
+  std::vector<TuneRule> rules;
+  std::vector<TuneRule> table;
+  CostModel model;
+  Tuning tuning;
+  std::unique_ptr<Transport> transport;
+  NodeContext* node = nullptr;  // missing where this rank is alone on its node
+  std::unique_ptr<NodeGroups> groups;
+  std::unique_ptr<SpanPlans> plans;
+  mutable Choices choices;
+  std::vector<std::string> rank_texts;
+  Fabric* fabric = nullptr;
+  bool device_possible = false;
+  uint64_t sequence = 0;  // of the last call
+  // How an earlier call ended: its messages may be half sent, so no later one can be trusted.
+  Status failed;
+
+  Choice choice(const Agreed& agreed) const { return choices.get(agreed, topology, tuning); }
+  void fail(Status why);
+};
+
+class SpanCall final : public Operation {
+ public:
+  using Context = SpanContext;
+  SpanCall(SpanContext& context, const Problem& problem) : context_(context), problem_(problem) {}
+  ~SpanCall() override;
+  SpanCall(const SpanCall&) = delete;
+  SpanCall& operator=(const SpanCall&) = delete;
+
+  Status start() override;
+  Poll poll() override;
+  void abort(Status why) override;
+  Status check_peers() override;
+  const char* phase() const override;
+  std::string waiting_for() const override;
+
+ private:
+  enum class Phase : uint8_t { copy_in, schedule, copy_out, done };
+  Status prepare();
+  void begin_schedule();
+  void bind();
+  void refuse(Status why);
+  Poll end_schedule(Status status);
+  Poll finish(Status status);
+
+  SpanContext& context_;
+  Problem problem_;
+  Executor* executor_ = nullptr;
+  uint64_t scratch_bytes_ = 0;
+  void* scratch_ = nullptr;
+  Staging staging_;
+  Status status_;
+  Phase phase_ = Phase::done;
+};
+
+}  // namespace tutti

@@ -1,0 +1,81 @@
+#include "comm/span_communicator.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "sched/contract.hpp"
+#include "shm/reduce.hpp"
+
+namespace tutti {
+
+namespace {
+
+// Whether schedules can reduce that. Elements with padding are left to the base, because messages
+// would carry the padding along; 16-bit sums, because partial sums would be rounded at every step.
+bool schedules_reduce(const Agreed& agreed) {
+  if (!shm::reducible(agreed.op, agreed.dtype)) return false;
+  const DtypeInfo& type = info(agreed.dtype);
+  if (type.bytes != type.extent) return false;
+  const bool accumulates = agreed.op == Op::sum || agreed.op == Op::prod;
+  return type.cls != DtypeClass::real || type.bytes != 2 || !accumulates;
+}
+
+Topology topology_of(const std::vector<int32_t>& nodes) {
+  Topology topology;
+  topology.nranks = static_cast<int>(nodes.size());
+  topology.nodes.resize(static_cast<size_t>(*std::max_element(nodes.begin(), nodes.end())) + 1);
+  for (int32_t node : nodes) topology.ranks.push_back({node, -1});
+  return topology;
+}
+
+}  // namespace
+
+std::string SpanCommunicator::take_setup(Setup& setup) {
+  node_.take(setup, process_, config_);
+  SpanContext& c = context_;
+  c.rank = base_.rank;
+  c.name = base_.name;
+  c.topology = topology_of(base_.nodes);
+  c.transport = setup.take_transport();
+  c.fabric = &process_.fabric();
+  c.device_possible = any_device_possible_;
+  for (int r = 0; r < base_.nranks; ++r) c.rank_texts.push_back(setup.rank_text(r));
+  if (node_.group != nullptr) {
+    c.node = &node_.context;
+    c.groups = std::make_unique<NodeGroups>(node_.context, setup.here());
+  }
+  c.plans = std::make_unique<SpanPlans>(
+      SpanPlans::Ends{c.transport.get(), c.groups.get(), &c.topology, c.rank, &c.rank_texts});
+  if (auto rules = parse_rules(Coll::allreduce, config_.allreduce); rules.ok())
+    c.rules = std::move(*rules);
+  c.model = *find_cost_model(setup.all_rdma() ? "ib" : "tcp");
+  c.tuning.rules = c.rules;
+  c.tuning.model = &c.model;
+  c.tuning.groups = true;
+  return text("{} nodes{}: network and shared memory", c.topology.nodes.size(),
+              any_device_possible_ ? ", devices possible" : ", host memory");
+}
+
+// Those whose sizes are agreed: then select() can weigh them.
+bool SpanCommunicator::may_want(Coll coll) {
+  return coll != Coll::gatherv && coll != Coll::scatterv && coll != Coll::alltoallv &&
+         coll != Coll::alltoallw;
+}
+
+bool SpanCommunicator::takes(const Agreed& agreed) const {
+  if (!wants_here(agreed.coll)) return false;
+  if (reduces(agreed.coll) && !schedules_reduce(agreed)) return false;
+  return context_.choice(agreed).algorithm != nullptr;
+}
+
+void SpanCommunicator::close() {
+  drain();
+  context_.plans.reset();
+  context_.groups.reset();
+  context_.node = nullptr;
+  context_.transport.reset();
+  release_setup();
+  node_.close();
+}
+
+}  // namespace tutti
