@@ -39,7 +39,7 @@ void graft(ScheduleBuilder& builder, const Schedule& part, const Site& site,
             builder.recv(site.team[static_cast<size_t>(step.peer)], to, list, site.tag + step.tag);
         break;
       case StepKind::copy:
-        id_of[i] = builder.copy(from, to, list);
+        id_of[i] = step.to.count == 0 ? builder.join(list) : builder.copy(from, to, list);
         break;
       case StepKind::reduce:
         id_of[i] = builder.reduce(from, moved(step.with, site), to, list);

@@ -93,6 +93,23 @@ ScheduleBuilder::Id ScheduleBuilder::reduce(Ref lower, Ref higher, Ref to,
   return reduce(lower, higher, to, std::span<const Id>(after.begin(), after.size()));
 }
 
+ScheduleBuilder::Id ScheduleBuilder::join(std::span<const Id> after) {
+  Id only = none;
+  for (Id id : after) {
+    if (id == none || id == only) continue;
+    if (only == none) {
+      only = id;
+      continue;
+    }
+    // Both ends are the same empty place, so nothing is done.
+    Step step;
+    step.kind = StepKind::copy;
+    step.from = step.to = {Space::output, 0, 0};
+    return push(step, after);
+  }
+  return only;
+}
+
 Ref ScheduleBuilder::scratch(uint64_t count) {
   Ref range{Space::scratch, schedule_.scratch_count, count};
   schedule_.scratch_count += count;

@@ -50,7 +50,7 @@ struct Schedule {
 
 // Appends steps; each call returns the step's number, to be named in later `after` lists. Numbers
 // only grow, so a schedule cannot have a cycle. Zero-length messages are legal; zero-length copies
-// and reductions are dropped and return `none`; `none` in an `after` list is ignored.
+// (but joins) and reductions are dropped and return `none`; `none` in an `after` list is ignored.
 class ScheduleBuilder {
  public:
   using Id = uint32_t;
@@ -70,6 +70,10 @@ class ScheduleBuilder {
   Id recv(int peer, Ref to, std::initializer_list<Id> after, uint32_t tag = 0);
   Id copy(Ref from, Ref to, std::initializer_list<Id> after);
   Id reduce(Ref lower, Ref higher, Ref to, std::initializer_list<Id> after);
+
+  // One step after which all of these have finished, so that many steps need not name them all.
+  // `none` if there is nothing to wait for.
+  Id join(std::span<const Id> after);
 
   // Reserves elements of scratch and returns the whole range.
   Ref scratch(uint64_t count);

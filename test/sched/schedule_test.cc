@@ -52,5 +52,21 @@ TEST(ScheduleBuilder, ChunksOfAGroupShareItsContract) {
   EXPECT_EQ(s.steps[2].peer, 1);
 }
 
+TEST(Builder, AJoinStandsForAllItWaitsFor) {
+  Schedule schedule;
+  ScheduleBuilder b(schedule, 0, 1);
+  const auto none = ScheduleBuilder::none;
+  EXPECT_EQ(b.join({}), none);
+  const auto a = b.copy({Space::input, 0, 1}, {Space::output, 0, 1}, {});
+  EXPECT_EQ(b.join(std::vector{none, a, a}), a);
+  EXPECT_EQ(schedule.steps.size(), 1u);
+  const auto c = b.copy({Space::input, 1, 1}, {Space::output, 1, 1}, {});
+  const auto both = b.join(std::vector{c, a, none});
+  ASSERT_EQ(schedule.steps.size(), 3u);
+  const auto after = schedule.after_of(schedule.steps[both]);
+  EXPECT_EQ(std::vector<uint32_t>(after.begin(), after.end()), (std::vector<uint32_t>{a, c}));
+  EXPECT_EQ(schedule.steps[both].to.count, 0u);
+}
+
 }  // namespace
 }  // namespace tutti

@@ -152,7 +152,7 @@ bool scratch_too_short(Mutant& m) {
 bool uneven_operands(Mutant& m) {
   Spot spot;
   auto fits = [](const Schedule&, const Step& s) {
-    return s.kind == StepKind::copy || s.kind == StepKind::reduce;
+    return s.to.count != 0 && (s.kind == StepKind::copy || s.kind == StepKind::reduce);
   };
   if (!m.pick(spot, fits)) return false;
   --at(m.all, spot).from.count;
