@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "base/log.hpp"
 
@@ -47,6 +48,39 @@ std::vector<std::vector<int32_t>> Topology::ranks_by_node() const {
     groups[at->second].push_back(r);
   }
   return groups;
+}
+
+std::vector<std::vector<int32_t>> Topology::units() const {
+  std::map<int, int> node_of_domain;  // -1: it spans nodes
+  for (int r = 0; r < nranks; ++r)
+    if (const int domain = nvlink_of(r); domain >= 0) {
+      auto [at, fresh] = node_of_domain.try_emplace(domain, node_of(r));
+      if (at->second != node_of(r)) at->second = -1;
+    }
+  std::vector<std::vector<int32_t>> units;
+  std::map<std::pair<bool, int>, size_t> known;
+  for (int r = 0; r < nranks; ++r) {
+    const int domain = nvlink_of(r);
+    const bool spans = domain >= 0 && node_of_domain.at(domain) < 0;
+    auto [at, fresh] = known.try_emplace({spans, spans ? domain : node_of(r)}, units.size());
+    if (fresh) units.emplace_back();
+    units[at->second].push_back(r);
+  }
+  return units;
+}
+
+int Topology::nics_of(const std::vector<int32_t>& some) const {
+  std::set<int> seen;
+  size_t count = 0;
+  for (int32_t rank : some) {
+    const int node = node_of(rank);
+    if (index(node) >= nodes.size() || !seen.insert(node).second) continue;
+    const Node& here = nodes[index(node)];
+    size_t compute = 0;
+    for (const Nic& nic : here.nics) compute += nic.compute ? 1 : 0;
+    count += here.nics.empty() ? here.gpus.size() : compute;
+  }
+  return static_cast<int>(std::max<size_t>(1, count));
 }
 
 Topology Topology::flat(int nranks) {

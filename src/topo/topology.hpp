@@ -77,6 +77,12 @@ struct Topology {
   int node_count() const;
   // Ranks by node, nodes in the order of their first rank.
   std::vector<std::vector<int32_t>> ranks_by_node() const;
+  // Ranks that reach each other without the fabric: by node, or by NVLink domain where that spans
+  // nodes. In the order of their first ranks.
+  std::vector<std::vector<int32_t>> units() const;
+  // NICs that carry the traffic of these ranks' nodes: where none is described, one a GPU; 1 at
+  // least.
+  int nics_of(const std::vector<int32_t>& some) const;
   // The same ranks one a node, no devices: what a flat algorithm needs to know.
   static Topology flat(int nranks);
   // The part of it that the listed ranks see, numbered in that order.

@@ -136,5 +136,21 @@ TEST(TopologyJson, RefusesNonsense) {
     EXPECT_EQ(parse_topology_json(bad).status(), Status(Code::bad_setting)) << bad;
 }
 
+TEST(Topology, UnitsAreNodesOrDomainsThatSpanThem) {
+  using Units = std::vector<std::vector<int32_t>>;
+  EXPECT_EQ(parse_topology("node:2 gpu:2 order:round")->units(), (Units{{0, 2}, {1, 3}}));
+  EXPECT_EQ(parse_topology("node:2 gpu:4 nvlink:2")->units(), (Units{{0, 1, 2, 3}, {4, 5, 6, 7}}));
+  EXPECT_EQ(parse_topology("node:4 gpu:2 nvlink:4")->units(), (Units{{0, 1, 2, 3}, {4, 5, 6, 7}}));
+  EXPECT_EQ(Topology::flat(2).units(), (Units{{0}, {1}}));
+}
+
+TEST(Topology, EveryGpuHasANicWhereNothingIsSaid) {
+  EXPECT_EQ(parse_topology("node:2 gpu:8")->nics_of({0, 1}), 8);
+  EXPECT_EQ(parse_topology("node:2 gpu:8 nic:2")->nics_of({0, 1}), 2);
+  EXPECT_EQ(parse_topology("node:2 gpu:8 nic:2")->nics_of({0, 8}), 4);
+  EXPECT_EQ(parse_topology("node:2 rank:4")->nics_of({0}), 1);
+  EXPECT_EQ(Topology::flat(3).nics_of({0, 1}), 1);
+}
+
 }  // namespace
 }  // namespace tutti
