@@ -89,7 +89,7 @@ void print_version() {
 
 // Candidates for one call, their costs, the winner and what decided it.
 int print_explanation(const std::string& coll_name, const std::string& size,
-                      const std::string& comm) {
+                      const std::string& comm, bool messages) {
   const auto coll = find_coll(coll_name);
   const auto bytes = setting::Bytes::parse(size);
   const Result<Topology> topology = parse_topology(comm);
@@ -108,6 +108,7 @@ int print_explanation(const std::string& coll_name, const std::string& size,
   agreed.count = *coll == Coll::barrier ? 0 : *bytes / info(agreed.dtype).extent;
   Tuning tuning;
   tuning.rules = *rules;
+  tuning.groups = !messages;
   put(text("{} of {} bytes, {} ranks on {} nodes, cost model {}\n", coll_name, *bytes,
            topology->nranks, topology->node_count(), cost_models()[0].name));
   put(print(explain(agreed, *topology, tuning)));
@@ -179,10 +180,13 @@ int run(int argc, char** argv) {
   bool only_algorithms = false;
   bool only_machine = false;
   bool man = false;
+  bool messages = false;
   std::string explain_coll, bytes = "1m", comm = "node:2,gpu:8,nic:8";
   app.add_option("--explain", explain_coll, "How an algorithm is chosen for this collective");
   app.add_option("--bytes", bytes, "Bytes of the vector or of a block, for --explain");
   app.add_option("--comm", comm, "Topology, as node:32,gpu:8, for --explain");
+  app.add_flag("--messages", messages,
+               "As where no group steps (kernels, shared memory) work inside nodes, for --explain");
   app.add_flag("--settings", only_settings, "Settings, as this environment makes them");
   app.add_flag("--algorithms", only_algorithms, "Algorithms and their parameters");
   app.add_flag("--machine", only_machine, "This machine and the modules that open on it");
@@ -193,7 +197,7 @@ int run(int argc, char** argv) {
     print_man_page();
     return 0;
   }
-  if (!explain_coll.empty()) return print_explanation(explain_coll, bytes, comm);
+  if (!explain_coll.empty()) return print_explanation(explain_coll, bytes, comm, messages);
   const bool all = !only_settings && !only_algorithms && !only_machine;
   int status = 0;
   if (all) print_version();

@@ -24,7 +24,7 @@ void put(const std::string& line) {
 struct Options {
   std::string coll = "allreduce", bytes = "1m", comm = "node:4", rule, model = "ib", show;
   int root = 0;
-  bool explain = false;
+  bool explain = false, messages = false;
 };
 
 // One call as all ranks see it: bytes of the vector, or of a block, as rules count them.
@@ -50,7 +50,7 @@ int show(const std::string& how, const std::vector<Schedule>& all, uint64_t elem
     for (const Schedule& schedule : all) put(print_text(schedule));
   if (how == "dot") put(print_dot(all));
   if (how == "goal") {
-    const double calc_ns = model.reduce_ns_per_byte * static_cast<double>(element_bytes);
+    const double calc_ns = model.host.reduce_ns_per_byte * static_cast<double>(element_bytes);
     Result<std::string> goal = print_goal(all, element_bytes, calc_ns);
     if (!goal.ok()) {
       std::fprintf(stderr, "tutti-sim: GOAL knows no group steps\n");
@@ -77,6 +77,7 @@ int simulate(const Options& options) {
   const std::vector<Problem> calls = problems(options, *coll, *bytes, nranks);
   Tuning tuning;
   tuning.rules = *rules;
+  tuning.groups = !options.messages;
   tuning.model = model;
   const Explanation why = explain(calls[0].agreed, *topology, tuning);
   if (options.explain) put(print(why));
@@ -119,6 +120,8 @@ int run(int argc, char** argv) {
   app.add_option("--show", options.show, "Print the schedules instead")
       ->check(CLI::IsMember({"text", "dot", "goal"}));
   app.add_flag("--explain", options.explain, "Print the candidates and why one was chosen");
+  app.add_flag("--messages", options.messages,
+               "As where no group steps (kernels, shared memory) work inside nodes");
   app.set_version_flag("--version", "tutti " PACKAGE_VERSION);
   CLI11_PARSE(app, argc, argv);
   return simulate(options);

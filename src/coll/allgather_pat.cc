@@ -72,7 +72,9 @@ Estimate estimate(const Agreed&, const Scale& s, const Params&) {
   const double n = s.bytes;
   Estimate e;
   e.near = {s.log_near, n * (1 - 1 / s.near)};
-  e.far = {s.log_far, n / s.near * (1 - 1 / s.far), s.near};
+  // Rounds at short distances, with most of the bytes, reach over the ends of nodes too.
+  const double over = s.far > 1 ? n * (1 - 1 / s.near) / std::max(1.0, s.near / s.nics) : 0;
+  e.far = {s.log_far, n / s.near * (1 - 1 / s.far) + over, s.near};
   e.copied = 2 * n;
   return e;
 }

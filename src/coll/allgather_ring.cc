@@ -42,7 +42,7 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
 
 Estimate estimate(const Agreed&, const Scale& s, const Params&) {
   Estimate e;
-  s.stream(e, s.ranks - 1, s.bytes * (1 - 1 / s.ranks));
+  s.ring(e, s.ranks - 1, s.bytes * (1 - 1 / s.ranks));
   return e;
 }
 

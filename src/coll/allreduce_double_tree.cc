@@ -164,7 +164,7 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
 Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
   const double chunks = s.chunks(s.bytes / 2, params[0], 256);
   Estimate e;
-  s.stream(e, 2 * s.rounds(2) + chunks, 2 * s.bytes + 2 * s.rounds(2) * s.bytes / 2 / chunks, 2);
+  s.tree(e, 2 * s.rounds(2) + chunks, 2 * s.bytes + 2 * s.rounds(2) * s.bytes / 2 / chunks);
   e.reduced = s.bytes;
   return e;
 }

@@ -11,12 +11,11 @@ namespace {
 
 constexpr Coll collectives[] = {Coll::allreduce};
 constexpr Param parameters[] = {
-    {"chunk", Param::Unit::bytes, 1 << 20, 1, uint64_t{1} << 40,
-     "Largest piece that goes through the levels at once."},
-    {"inner", Param::Unit::choice, 0, 0, 1, "What works inside a unit.", "messages|groups"},
+    chunk_param,
+    inner_param,
     {"top", Param::Unit::choice, 0, 0, 3, "Algorithm between the units.",
      "recursive_doubling|rabenseifner|ring|double_tree"},
-    {"rails", Param::Unit::number, 0, 0, 64, "Slices side by side; 0: as units and NICs allow."}};
+    rails_param};
 constexpr const char* tops[] = {"recursive_doubling", "rabenseifner", "ring", "double_tree"};
 
 const Algorithm* top_of(const Params& params) {
@@ -24,10 +23,7 @@ const Algorithm* top_of(const Params& params) {
 }
 
 bool applies(const Agreed& agreed, const Topology& topology, const Params& params) {
-  const bool ordered = agreed.op == Op::user && !agreed.commutative;
-  if (ordered && !runs_of_ranks(topology)) return false;
-  const Algorithm* top = top_of(params);
-  return has_levels(topology) && top->applies(agreed, topology, top->standard_params());
+  return levels_apply(*top_of(params), agreed, topology);
 }
 
 Status generate(const Problem& problem, const Place& place, ScheduleBuilder& builder) {

@@ -114,7 +114,7 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
 Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
   const double k = static_cast<double>(params[0]), rounds = s.rounds(k);
   Estimate e;
-  s.stream(e, rounds, rounds * (k - 1) * s.bytes, s.near);
+  s.tree(e, rounds, rounds * (k - 1) * s.bytes, s.near);
   e.reduced = rounds * (k - 1) * s.bytes;
   return e;
 }

@@ -53,7 +53,7 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
 
 Estimate estimate(const Agreed&, const Scale& s, const Params&) {
   Estimate e;
-  s.stream(e, 2 * (s.ranks - 1), 2 * s.bytes * (1 - 1 / s.ranks));
+  s.ring(e, 2 * (s.ranks - 1), 2 * s.bytes * (1 - 1 / s.ranks));
   e.reduced = s.bytes;
   return e;
 }

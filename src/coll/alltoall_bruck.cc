@@ -66,7 +66,7 @@ Estimate estimate(const Agreed&, const Scale& s, const Params&) {
   const double n = s.bytes / 2;
   Estimate e;
   e.near = {s.log_near, s.log_near * n};
-  e.far = {s.log_far, s.log_far * n, s.near};
+  e.far = {s.log_far, (s.log_far + s.crossings()) * n, s.near};
   e.copied = s.bytes * (s.log_near + s.log_far + 2);
   return e;
 }

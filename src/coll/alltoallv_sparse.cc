@@ -26,7 +26,7 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
 Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
   const double window = static_cast<double>(params[0]);
   Estimate e;
-  s.stream(e, s.ranks / window, s.bytes * (1 - 1 / s.ranks), s.near * (1 - s.near / s.ranks));
+  s.pairs(e, s.ranks / window, s.bytes * (1 - 1 / s.ranks), s.near * (1 - s.near / s.ranks));
   return e;
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr Coll collectives[] = {Coll::barrier};
 constexpr Param parameters[] = {
-    {"inner", Param::Unit::choice, 0, 0, 1, "What works inside a unit.", "messages|groups"},
+    inner_param,
     {"top", Param::Unit::choice, 0, 0, 1, "Algorithm between the units.", "dissemination|knomial"}};
 constexpr const char* tops[] = {"dissemination", "knomial"};
 
@@ -18,8 +18,7 @@ const Algorithm* top_of(const Params& params) {
 }
 
 bool applies(const Agreed& agreed, const Topology& topology, const Params& params) {
-  const Algorithm* top = top_of(params);
-  return has_levels(topology) && top->applies(agreed, topology, top->standard_params());
+  return levels_apply(*top_of(params), agreed, topology);
 }
 
 Status generate(const Problem& problem, const Place& place, ScheduleBuilder& builder) {

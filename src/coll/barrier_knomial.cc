@@ -35,7 +35,7 @@ Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
   const double k = static_cast<double>(params[0]);
   Estimate e;
   // A rank hears its k - 1 children of a level one after the other.
-  s.stream(e, 2 * s.rounds(k) * (1 + (k - 1) / 8), 0);
+  s.tree(e, 2 * s.rounds(k) * (1 + (k - 1) / 8), 0);
   return e;
 }
 

@@ -9,9 +9,8 @@ namespace {
 
 constexpr Coll collectives[] = {Coll::bcast};
 constexpr Param parameters[] = {
-    {"chunk", Param::Unit::bytes, 1 << 20, 1, uint64_t{1} << 40,
-     "Largest piece that goes through the levels at once."},
-    {"inner", Param::Unit::choice, 0, 0, 1, "What works inside a unit.", "messages|groups"},
+    chunk_param,
+    inner_param,
     {"top", Param::Unit::choice, 0, 0, 2, "Algorithm between the units.",
      "binomial|chain|scatter_allgather"}};
 constexpr const char* tops[] = {"binomial", "chain", "scatter_allgather"};
@@ -21,8 +20,7 @@ const Algorithm* top_of(const Params& params) {
 }
 
 bool applies(const Agreed& agreed, const Topology& topology, const Params& params) {
-  const Algorithm* top = top_of(params);
-  return has_levels(topology) && top->applies(agreed, topology, top->standard_params());
+  return levels_apply(*top_of(params), agreed, topology);
 }
 
 Status generate(const Problem& problem, const Place& place, ScheduleBuilder& builder) {

@@ -63,7 +63,8 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
 
 Estimate estimate(const Agreed&, const Scale& s, const Params&) {
   Estimate e;
-  s.stream(e, s.rounds(2) + s.ranks - 1, 2 * s.bytes * (1 - 1 / s.ranks));
+  s.tree(e, s.rounds(2), s.bytes * (1 - 1 / s.ranks));
+  s.ring(e, s.ranks - 1, s.bytes * (1 - 1 / s.ranks));
   return e;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "sched/contract.hpp"
 
@@ -32,21 +31,33 @@ double log2_up(double n) {
 
 }  // namespace
 
+double group_bytes(Coll coll, double members, double whole) {
+  if (coll == Coll::barrier) return 0;
+  return (coll == Coll::allreduce ? 2 : 1) * whole * (1 - 1 / std::max(1.0, members));
+}
+
 Scale::Scale(const Agreed& agreed, const Topology& topology)
     : ranks(topology.nranks), bytes(whole_bytes(agreed, topology.nranks)) {
-  const auto nodes = topology.ranks_by_node();
-  far = static_cast<double>(nodes.size());
-  for (const auto& node : nodes) near = std::max(near, static_cast<double>(node.size()));
-  size_t fewest = 0;
-  for (const auto& node : nodes) {
-    const auto at = static_cast<size_t>(topology.node_of(node[0]));
-    for (int32_t rank : node) devices = devices || topology.gpu_of(rank) >= 0;
-    if (at >= topology.nodes.size() || topology.nodes[at].nics.empty()) continue;
-    size_t count = 0;
-    for (const Nic& nic : topology.nodes[at].nics) count += nic.compute ? 1 : 0;
+  const auto units = topology.units();
+  far = static_cast<double>(units.size());
+  bool one_gpu = true, one_domain = true;
+  int fewest = 0;
+  for (const auto& unit : units) {
+    near = std::max(near, static_cast<double>(unit.size()));
+    const int32_t first = unit[0];
+    for (int32_t rank : unit) {
+      devices = devices || topology.gpu_of(rank) >= 0;
+      one_gpu = one_gpu && topology.gpu_of(rank) >= 0 &&
+                topology.gpu_of(rank) == topology.gpu_of(first) &&
+                topology.node_of(rank) == topology.node_of(first);
+      one_domain = one_domain && topology.nvlink_of(rank) >= 0 &&
+                   topology.nvlink_of(rank) == topology.nvlink_of(first);
+    }
+    const int count = topology.nics_of(unit);
     fewest = fewest == 0 ? count : std::min(fewest, count);
   }
-  nics = static_cast<double>(std::max<size_t>(1, fewest));
+  inside = one_gpu ? Level::shared_gpu : one_domain ? Level::nvlink : Level::node;
+  nics = std::max(1, fewest);
   log_near = log2_up(near);
   log_far = log2_up(far);
   folds = (topology.nranks & (topology.nranks - 1)) != 0;
@@ -70,11 +81,36 @@ void Scale::add(Estimate& estimate, double messages, double bytes_sent, double s
   load.streams = std::max(load.streams, streams);
 }
 
-void Scale::stream(Estimate& estimate, double messages, double bytes_sent, double streams) const {
-  add(estimate, messages, bytes_sent, streams);
+void Scale::stream(Estimate& estimate, double messages, double share, double bytes_sent,
+                   double streams) const {
+  add(estimate, far > 1 ? messages * (1 - share) : messages, bytes_sent, streams);
   if (far <= 1 || near <= 1) return;
+  estimate.near.messages += messages * share;
   estimate.near.bytes += bytes_sent;
   estimate.chunks = ranks;
+}
+
+void Scale::ring(Estimate& estimate, double messages, double bytes_sent, double streams) const {
+  stream(estimate, messages, 1 - far / ranks, bytes_sent, streams);
+}
+
+void Scale::tree(Estimate& estimate, double messages, double bytes_sent, double streams) const {
+  const double levels = log_near + log_far;
+  stream(estimate, messages, levels == 0 ? 0 : log_near / levels, bytes_sent, streams);
+}
+
+void Scale::pairs(Estimate& estimate, double messages, double bytes_sent, double streams) const {
+  stream(estimate, std::max(1.0, messages), near / ranks, bytes_sent, streams);
+  if (far <= 1 || near <= 1) return;
+  estimate.near.messages = std::max(1.0, estimate.near.messages);
+  estimate.far.messages = std::max(1.0, estimate.far.messages);
+}
+
+double Scale::crossings() const {
+  if (far <= 1) return 0;
+  double sum = 0;
+  for (double d = 1; d < near; d *= 2) sum += std::max(1.0, d / nics);
+  return sum / std::max(1.0, near / nics);
 }
 
 Scale Scale::between(double members, double part) const {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/problem.hpp"
+#include "sched/step.hpp"
 #include "topo/topology.hpp"
 
 namespace tutti {
@@ -16,6 +17,10 @@ struct Load {
   double bytes = 0;
   double streams = 1;
 };
+
+// Bytes that a member of a group step passes on when the whole that the members share is `whole`
+// long: all but its own part, twice where the whole is first reduced and then gathered.
+double group_bytes(Coll coll, double members, double whole);
 
 struct Estimate {
   Load near;           // inside nodes
@@ -31,25 +36,38 @@ struct Estimate {
 // ranks go round the nodes, flat algorithms by doubling look cheaper than they are.
 struct Scale {
   double ranks = 1;
-  double near = 1;      // most ranks of a node
-  double far = 1;       // nodes
-  double nics = 1;      // fewest NICs that serve the ranks of a node; 1 where nothing is known
+  double near = 1;      // most ranks of a unit: a node, or an NVLink domain of several
+  double far = 1;       // units
+  double nics = 1;      // fewest NICs that serve the ranks of a unit
   double log_near = 0;  // rounds of doubling inside nodes and between them
   double log_far = 0;
   bool folds = false;  // ranks are no power of two
   double bytes = 0;  // of the whole vector: all blocks of an allgather, of one rank in an alltoall
   bool devices = false;  // ranks have GPUs
+  // The nearest level that holds every unit together.
+  Level inside = Level::node;
 
   Scale(const Agreed& agreed, const Topology& topology);
   double rounds(double radix) const;
   double chunks(double n, uint64_t chunk_bytes, double most) const;
   // Adds to the far load if there are several nodes, else to the near one.
   void add(Estimate& estimate, double messages, double bytes, double streams = 1) const;
-  // The same for what streams through all ranks at once (rings, chains, trees): links inside nodes
-  // carry it too, at the same time.
-  void stream(Estimate& estimate, double messages, double bytes, double streams = 1) const;
+  // The same for what goes through all ranks at once: links inside nodes carry the bytes too, at the
+  // same time. Messages one after the other go along a ring or chain of all ranks, down a tree, or
+  // to one rank after another.
+  void ring(Estimate& estimate, double messages, double bytes, double streams = 1) const;
+  void tree(Estimate& estimate, double messages, double bytes, double streams = 1) const;
+  void pairs(Estimate& estimate, double messages, double bytes, double streams = 1) const;
+  // Rounds at distances 1, 2, 4, ... inside nodes that reach over the ends of nodes too: how many rounds
+  // with all ranks of a node they are worth on the links between nodes.
+  double crossings() const;
   // The same call among `members` ranks, one a node, on `part` of the bytes.
   Scale between(double members, double part) const;
+
+ private:
+  // `share` of the messages stays inside nodes.
+  void stream(Estimate& estimate, double messages, double share, double bytes,
+              double streams) const;
 };
 
 }  // namespace tutti

@@ -113,15 +113,6 @@ int slices_of(Matches& matches, Level level, const Units& units, int rails) {
   return slices;
 }
 
-// What each member of the unit has of a vector that its owners' slices make up.
-std::vector<uint64_t> part_counts(const Tier& tier, uint64_t count) {
-  std::vector<uint64_t> counts(tier.unit.size(), 0);
-  for (int s = 0; s < tier.slices; ++s)
-    counts[static_cast<size_t>(tier.owner_of[static_cast<size_t>(s)])] =
-        part(count, tier.slices, s).count;
-  return counts;
-}
-
 std::vector<int32_t> everyone(const Topology& topology) {
   std::vector<int32_t> all(static_cast<size_t>(topology.nranks));
   for (size_t r = 0; r < all.size(); ++r) all[r] = static_cast<int32_t>(r);
@@ -167,11 +158,46 @@ Plan plan_levels(const Topology& topology, int rank, int rails, int root) {
   return plan;
 }
 
+Split split_units(const Topology& topology, int rails, int root) {
+  Split split;
+  split.units = topology.units();
+  split.unit_of.resize(static_cast<size_t>(topology.nranks));
+  split.index_of.resize(static_cast<size_t>(topology.nranks));
+  Matches matches(topology);
+  split.slices = slices_of(matches, Level::node, split.units, rails);
+  for (size_t u = 0; u < split.units.size(); ++u) {
+    const auto& unit = split.units[u];
+    split.owner_of.push_back(owners(matches, topology, unit, split.slices, root));
+    for (size_t i = 0; i < unit.size(); ++i) {
+      split.unit_of[static_cast<size_t>(unit[i])] = static_cast<int32_t>(u);
+      split.index_of[static_cast<size_t>(unit[i])] = static_cast<int32_t>(i);
+    }
+  }
+  return split;
+}
+
+namespace {
+
+bool are_runs(const Units& units) {
+  return std::all_of(units.begin(), units.end(), [](const auto& unit) {
+    return unit.back() - unit.front() + 1 == static_cast<int32_t>(unit.size());
+  });
+}
+
+bool is_ordered(const Agreed& agreed) {
+  return reduces(agreed.coll) && agreed.op == Op::user && !agreed.commutative;
+}
+
+bool top_applies(const Algorithm& top, const Agreed& agreed, const Topology& topology) {
+  return top.applies(agreed, topology, top.standard_params());
+}
+
+}  // namespace
+
 bool runs_of_ranks(const Topology& topology) {
   const std::vector<int32_t> all = everyone(topology);
   for (Level level : levels)
-    for (const auto& unit : part_by(topology, level, all))
-      if (unit.back() - unit.front() + 1 != static_cast<int32_t>(unit.size())) return false;
+    if (!are_runs(part_by(topology, level, all))) return false;
   return true;
 }
 
@@ -182,113 +208,309 @@ bool has_levels(const Topology& topology) {
   return false;
 }
 
+bool has_units(const Topology& topology) {
+  const Units units = topology.units();
+  return units.size() > 1 && !alone(units);
+}
+
+bool levels_apply(const Algorithm& top, const Agreed& agreed, const Topology& topology) {
+  return has_levels(topology) && (!is_ordered(agreed) || runs_of_ranks(topology)) &&
+         top_applies(top, agreed, topology);
+}
+
+bool units_apply(const Algorithm* top, const Agreed& agreed, const Topology& topology) {
+  // A scan has an order whatever the operation.
+  const bool ordered =
+      is_ordered(agreed) || agreed.coll == Coll::scan || agreed.coll == Coll::exscan;
+  return has_units(topology) && (!ordered || are_runs(topology.units())) &&
+         (top == nullptr || top_applies(*top, agreed, topology));
+}
+
+namespace {
+
+double slices_in(const Scale& scale, int rails) {
+  const double slices = std::min(scale.near, scale.nics > 1 ? scale.nics : scale.near);
+  return rails > 0 ? std::min(slices, static_cast<double>(rails)) : slices;
+}
+
+// Phases inside units that move `whole` bytes: by group steps, or by messages of a ring or a tree.
+void add_inside(Estimate& e, const Scale& scale, Coll coll, double slices, double whole,
+                Inner inner) {
+  if (scale.near <= 1) return;
+  if (inner == Inner::groups) {
+    e.groups += e.chunks;
+    e.group_bytes += group_bytes(coll, scale.near, whole);
+    return;
+  }
+  // To or from one owner it is a tree of whole vectors.
+  const bool tree = slices <= 1;
+  const double messages = coll == Coll::reduce_scatter && !tree ? (scale.near - 1) / 4
+                          : tree                                ? scale.log_near
+                                                                : scale.near - 1;
+  e.near.messages += std::max(1.0, messages) * e.chunks;
+  e.near.bytes += tree ? whole * scale.log_near : whole * (1 - 1 / scale.near);
+  if (coll == Coll::reduce_scatter) e.reduced += tree ? whole * scale.log_near : whole;
+}
+
+// What `top` costs among owners of one slice, side by side in all slices, in e.chunks chunks.
+void add_top(Estimate& e, const Algorithm& top, Coll coll, const Scale& scale, double slices) {
+  if (scale.far <= 1) return;
+  Agreed agreed;
+  agreed.coll = coll;
+  const Estimate one =
+      top.estimate(agreed, scale.between(scale.far, 1 / slices / e.chunks), top.standard_params());
+  constexpr double depth = 2;  // chunks in flight hide each other's latency
+  e.far.messages += one.far.messages * std::max(1.0, e.chunks / depth);
+  e.far.bytes += one.far.bytes * e.chunks;
+  e.far.streams = std::max(e.far.streams, slices * one.far.streams);
+  e.reduced += one.reduced * e.chunks;
+  e.copied += one.copied * e.chunks;
+}
+
+}  // namespace
+
 Estimate estimate_levels(const Algorithm& top, const Scale& scale, int rails, uint64_t chunk_bytes,
                          Inner inner) {
   const Coll coll = top.collectives[0];
-  const double n = scale.bytes;
-  const bool both = coll == Coll::allreduce || coll == Coll::barrier;
-  double slices = std::min(scale.near, scale.nics > 1 ? scale.nics : scale.near);
-  if (rails > 0) slices = std::min(slices, static_cast<double>(rails));
-  if (!both) slices = 1;
-  Agreed agreed;
-  agreed.coll = coll;
-  Estimate e = top.estimate(agreed, scale.between(scale.far, 1 / slices), top.standard_params());
-  if (scale.far <= 1) e = {};
-  e.far.streams = std::max(e.far.streams, slices);
-  const double ways = both ? 2 : 1;
-  // Inside: a reduce-scatter sends all but the own slice; to one owner it is a tree of whole
-  // vectors.
-  const double moved = slices > 1 ? n * (1 - 1 / scale.near) : n * scale.log_near;
-  // Word of a barrier goes to the owner from all at once.
-  const double rounds = coll == Coll::barrier ? 1 + scale.near / 16
-                        : slices > 1          ? std::max(1.0, (scale.near - 1) / 4)
-                                              : scale.log_near;
-  e.chunks = chunk_bytes == 0 ? 1 : scale.chunks(n, chunk_bytes, 256);
-  if (inner == Inner::groups) {
-    e.groups = ways * e.chunks;
-    e.group_bytes = ways * n * (1 - 1 / scale.near);
-  } else {
-    e.near = {ways * rounds * e.chunks, ways * moved};
-    if (coll == Coll::allreduce || coll == Coll::reduce) e.reduced += n;
+  const bool both = coll == Coll::allreduce, barrier = coll == Coll::barrier;
+  const double slices = both ? slices_in(scale, rails) : 1;
+  Estimate e;
+  e.chunks = chunk_bytes == 0 ? 1 : scale.chunks(scale.bytes, chunk_bytes, 256);
+  add_top(e, top, coll, scale, slices);
+  if (barrier && inner == Inner::messages) {
+    // Word of a barrier goes to the owner from all at once.
+    e.near.messages += 2 * (1 + scale.near / 64);
+    return e;
   }
-  e.far.messages *= e.chunks;
+  if (both || coll == Coll::reduce)
+    add_inside(e, scale, Coll::reduce_scatter, slices, scale.bytes, inner);
+  if (both || coll == Coll::bcast)
+    add_inside(e, scale, Coll::allgather, slices, scale.bytes, inner);
+  if (barrier) e.groups += 2;
   return e;
 }
 
-Composer::Composer(const Problem& problem, const Place& place, int rails, int root, Setting setting,
-                   ScheduleBuilder& builder)
-    : problem_(problem),
-      rank_(place.rank),
-      root_(root),
-      setting_(setting),
-      builder_(builder),
-      plan_(plan_levels(place.topology, place.rank, rails, root)),
-      // The widest user of tags is a ring of 8 pieces a block, there and back; double_tree has 512.
-      stride_(static_cast<uint32_t>(std::max(1024, 16 * plan_.widest))),
-      arenas_(static_cast<size_t>(setting.depth)) {}
-
-// Phases are numbered alike on all ranks: by level, down before up, the top last.
-uint32_t Composer::tag(const Chunk& chunk, size_t tier, Phase phase) const {
-  uint32_t number = phases - 1;
-  if (phase != Phase::top)
-    number = 2 * static_cast<uint32_t>(plan_.tiers[tier].level) + (phase == Phase::up ? 1 : 0);
-  return (chunk.number * phases + number) * stride_;
+Estimate estimate_blocks(Coll coll, const Algorithm* top, const Scale& scale, int rails,
+                         uint64_t chunk_bytes, Inner inner) {
+  const double whole = scale.bytes, near = scale.near, far = scale.far;
+  const double slices = slices_in(scale, rails);
+  const double most = std::clamp(65536 / scale.ranks, 1.0,
+                                 tag_limit / 4 / std::max(1024.0, 16 * std::max(near, far)));
+  Estimate e;
+  e.chunks = scale.chunks(whole, chunk_bytes, most);
+  switch (coll) {
+    case Coll::allgather:
+      if (slices < near && inner == Inner::groups)
+        add_inside(e, scale, Coll::allgather, slices, whole / far, inner);
+      if (slices < near && inner == Inner::messages) {
+        e.near.messages += e.chunks;
+        e.near.bytes += whole / far * (1 / slices - 1 / near);
+      }
+      add_top(e, *top, coll, scale, slices);
+      add_inside(e, scale, Coll::allgather, slices, whole, inner);
+      if (slices > 1 || e.chunks > 1) e.copied += whole;
+      break;
+    case Coll::reduce_scatter:
+      if (slices > 1 || e.chunks > 1) e.copied += whole;
+      add_inside(e, scale, Coll::reduce_scatter, slices, whole, inner);
+      add_top(e, *top, coll, scale, slices);
+      e.near.messages += e.chunks;
+      e.near.bytes += whole / far * (1 - 1 / near) / slices;
+      break;
+    case Coll::gather:
+    case Coll::scatter: {
+      // Up to a rank of every unit, whose link carries its members' blocks, and up the tree, where
+      // the root's link carries all.
+      const double rounds = top == nullptr ? std::max(1.0, (far - 1) / 8) : scale.log_far;
+      e.near.messages += e.chunks * std::max(1.0, (near - 1) / 8);
+      e.near.bytes += whole / far * (1 - 1 / near);
+      e.far.messages += e.chunks * rounds;
+      e.far.bytes += whole * (1 - 1 / far);
+      e.copied += whole / scale.ranks;
+      break;
+    }
+    case Coll::alltoall: {
+      // `whole` is what one rank sends; an owner handles near / owners ranks' share of it.
+      const double owners = std::min(slices, std::max(1.0, far - 1));
+      const double share = whole * near / owners;
+      e.near.messages += e.chunks * 2 * std::max(1.0, near / 4);
+      e.near.bytes += 2 * share * (1 - 1 / far) + whole / far;
+      e.far.messages += e.chunks * std::max(1.0, (far - 1) / owners / 4);
+      e.far.bytes += share * (1 - 1 / far);
+      e.far.streams = owners;
+      e.copied += whole + 2 * share;
+      break;
+    }
+    default:  // scans
+      e.near.messages += 2 * scale.log_near * e.chunks;
+      e.near.bytes += 2 * scale.log_near * whole;
+      add_top(e, *top, coll, scale, 1);
+      e.reduced += (scale.log_near + 1) * whole;
+  }
+  return e;
 }
 
-Ref Composer::scratch(const Chunk& chunk, uint64_t count) {
-  Arena& arena = arenas_[chunk.number % arenas_.size()];
+Composition::Composition(const Problem& problem, const Place& place, Setting setting, int widest,
+                         uint32_t phases, ScheduleBuilder& builder)
+    : problem_(problem),
+      rank_(place.rank),
+      setting_(setting),
+      builder_(builder),
+      phases_(phases),
+      // The widest user of tags is a ring of 8 pieces a block, there and back; double_tree has 512.
+      stride_(static_cast<uint32_t>(std::max(1024, 16 * widest))),
+      arenas_(static_cast<size_t>(setting.depth)) {}
+
+uint64_t Composition::most_chunks() const {
+  return std::clamp<uint64_t>(tag_limit / (uint64_t{phases_} * stride_), 1, 256);
+}
+
+void Composition::reuse_scratch(uint64_t number) {
+  arenas_[number % arenas_.size()].next = 0;
+}
+
+Ref Composition::scratch(const Strand& strand, uint64_t count) {
+  Arena& arena = arenas_[strand.number % arenas_.size()];
   if (arena.next == arena.refs.size()) arena.refs.push_back(builder_.scratch(count));
   Ref& ref = arena.refs[arena.next++];
   if (ref.count < count) ref = builder_.scratch(count);
   return slice(ref, 0, count);
 }
 
-int Composer::index_in(std::span<const int32_t> team) const {
+int Composition::index_in(std::span<const int32_t> team) const {
   return static_cast<int>(std::find(team.begin(), team.end(), rank_) - team.begin());
 }
 
-Ref Composer::slice_of(const Tier& tier, Ref range, int slice_number) const {
-  return slice(range, part(range.count, tier.slices, slice_number));
-}
-
-void Composer::group_step(Chunk& chunk, const Tier& tier, Coll coll, Ref from, Ref to,
-                          uint32_t group_tag) {
+void Composition::group_step(Strand& strand, Level level, Coll coll, int root,
+                             std::span<const int32_t> members, std::span<const uint64_t> counts,
+                             Ref from, Ref to, uint32_t tag) {
   Group group;
   group.coll = coll;
-  group.level = tier.level;
-  group.members = tier.unit;
-  if (coll == Coll::reduce || coll == Coll::bcast) group.root = tier.owner_of[0];
-  if (coll == Coll::reduce_scatter || coll == Coll::allgather)
-    group.counts = part_counts(tier, coll == Coll::allgather ? to.count : from.count);
-  std::vector<Id> after = chunk.ends;
+  group.level = level;
+  group.root = root;
+  group.members.assign(members.begin(), members.end());
+  group.counts.assign(counts.begin(), counts.end());
+  std::vector<Id> after = strand.ends;
   after.push_back(last_group_);
-  last_group_ = builder_.group(std::move(group), from, to, std::span<const Id>(after), group_tag);
-  chunk.ends = {last_group_};
+  last_group_ = builder_.group(std::move(group), from, to, std::span<const Id>(after), tag);
+  strand.ends = {last_group_};
 }
 
-// A flat algorithm on the ranks of `team` as a phase.
-Status Composer::sub(Chunk& chunk, const Algorithm& algorithm, Coll coll, int root, bool in_place,
-                     std::span<const uint64_t> counts, std::span<const int32_t> team, Ref from,
-                     Ref to, uint32_t tag) {
+Status Composition::sub(Strand& strand, const Part& what, std::span<const int32_t> team, Ref from,
+                        Ref to, uint32_t tag) {
   Problem problem = problem_;
-  problem.agreed.coll = coll;
-  problem.agreed.root = root;
-  problem.agreed.counts = counts;
-  problem.agreed.count = counts.empty() ? std::max(from.count, to.count) : 0;
+  problem.agreed.coll = what.coll;
+  problem.agreed.root = what.root;
+  problem.agreed.counts = what.counts;
+  problem.agreed.count = what.counts.empty() ? std::max(from.count, to.count) : 0;
   problem.local = {};
-  problem.local.in_place = in_place;
+  problem.local.in_place = what.in_place;
   const Topology flat = Topology::flat(static_cast<int>(team.size()));
-  const Params params = algorithm.standard_params();
-  TUTTI_TRY(generate(algorithm, problem, Place{index_in(team), flat, params}, part_));
-  const Ref room = scratch(chunk, part_.scratch_count);
+  const Params params = what.algorithm->standard_params();
+  TUTTI_TRY(generate(*what.algorithm, problem, Place{index_in(team), flat, params}, part_));
+  const Ref room = scratch(strand, part_.scratch_count);
   std::vector<Id> ends;
-  graft(
-      builder_, part_,
-      {.team = team, .input = from, .output = to, .scratch = room, .tag = tag, .after = chunk.ends},
-      ends);
-  chunk.ends = ends;
+  graft(builder_, part_,
+        {.team = team,
+         .input = from,
+         .output = to,
+         .scratch = room,
+         .tag = tag,
+         .after = strand.ends},
+        ends);
+  strand.ends = ends;
   return {};
 }
+
+std::vector<uint64_t> Composition::by_member(std::span<const int32_t> unit,
+                                             std::span<const int32_t> owner_of,
+                                             std::span<const uint64_t> sizes) {
+  std::vector<uint64_t> counts(unit.size(), 0);
+  for (size_t s = 0; s < owner_of.size(); ++s) counts[static_cast<size_t>(owner_of[s])] = sizes[s];
+  return counts;
+}
+
+Status Composition::reduce_inside(Strand& strand, Level level, std::span<const int32_t> unit,
+                                  std::span<const int32_t> owner_of,
+                                  std::span<const uint64_t> sizes, Ref from, Ref to, uint32_t tag) {
+  const bool whole = sizes.size() == 1;
+  const std::vector<uint64_t> counts =
+      whole ? std::vector<uint64_t>{} : by_member(unit, owner_of, sizes);
+  if (setting_.inner == Inner::groups) {
+    group_step(strand, level, whole ? Coll::reduce : Coll::reduce_scatter, whole ? owner_of[0] : 0,
+               unit, counts, from, to, strand.number);
+    return {};
+  }
+  if (whole)
+    return sub(strand,
+               {.algorithm = find_algorithm(Coll::reduce, "binomial"),
+                .coll = Coll::reduce,
+                .root = owner_of[0]},
+               unit, from, to, tag);
+  return sub(strand,
+             {.algorithm = find_algorithm(Coll::reduce_scatter, "pairwise"),
+              .coll = Coll::reduce_scatter,
+              .counts = counts},
+             unit, from, to, tag);
+}
+
+Status Composition::gather_inside(Strand& strand, Level level, std::span<const int32_t> unit,
+                                  std::span<const int32_t> owner_of,
+                                  std::span<const uint64_t> sizes, Ref from, Ref to, uint32_t tag) {
+  const bool whole = sizes.size() == 1;
+  const std::vector<uint64_t> counts =
+      whole ? std::vector<uint64_t>{} : by_member(unit, owner_of, sizes);
+  if (setting_.inner == Inner::groups) {
+    group_step(strand, level, whole ? Coll::bcast : Coll::allgather, whole ? owner_of[0] : 0, unit,
+               counts, from, to, strand.number);
+    return {};
+  }
+  if (whole)
+    return sub(strand,
+               {.algorithm = find_algorithm(Coll::bcast, "binomial"),
+                .coll = Coll::bcast,
+                .root = owner_of[0]},
+               unit, {}, to, tag);
+  return sub(strand,
+             {.algorithm = find_algorithm(Coll::allgatherv, "ring"),
+              .coll = Coll::allgatherv,
+              .in_place = true,
+              .counts = counts},
+             unit, {}, to, tag);
+}
+
+Composer::Composer(const Problem& problem, const Place& place, int rails, int root, Setting setting,
+                   ScheduleBuilder& builder)
+    : Composer(problem, place, root, setting, builder,
+               plan_levels(place.topology, place.rank, rails, root)) {}
+
+Composer::Composer(const Problem& problem, const Place& place, int root, Setting setting,
+                   ScheduleBuilder& builder, Plan plan)
+    : Composition(problem, place, setting, plan.widest, phases, builder),
+      root_(root),
+      plan_(std::move(plan)) {}
+
+// Phases are numbered alike on all ranks: by level, down before up, the top last.
+uint32_t Composer::phase_tag(const Chunk& chunk, size_t tier, Phase phase) const {
+  uint32_t number = phases - 1;
+  if (phase != Phase::top)
+    number = 2 * static_cast<uint32_t>(plan_.tiers[tier].level) + (phase == Phase::up ? 1 : 0);
+  return tag(chunk, number);
+}
+
+namespace {
+
+std::vector<uint64_t> slice_sizes(const Tier& tier, uint64_t count) {
+  std::vector<uint64_t> sizes;
+  for (const Block& slice : parts(count, tier.slices)) sizes.push_back(slice.count);
+  return sizes;
+}
+
+Ref slice_of(const Tier& tier, Ref range) {
+  return tier.slice < 0 ? Ref{} : slice(range, part(range.count, tier.slices, tier.slice));
+}
+
+}  // namespace
 
 Status Composer::down_tier(Chunk& chunk, size_t at) {
   const Tier& tier = plan_.tiers[at];
@@ -298,25 +520,14 @@ Status Composer::down_tier(Chunk& chunk, size_t at) {
     chunk.at[at + 1] = in;
     return {};
   }
-  const bool whole = tier.slices == 1;
-  const Ref result = tier.slice < 0 ? Ref{} : slice_of(tier, in.result, tier.slice);
+  const Ref result = slice_of(tier, in.result);
   Ref held = result;
-  if (setting_.inner == Inner::groups) {
-    group_step(chunk, tier, whole ? Coll::reduce : Coll::reduce_scatter, in.own, held,
-               chunk.number);
-  } else {
-    // Schedules of messages know no input that lies in the output.
-    if (in.own.space == held.space && held.count != 0) held = scratch(chunk, held.count);
-    const uint32_t t = tag(chunk, at, Phase::down);
-    if (whole) {
-      TUTTI_TRY(sub(chunk, *find_algorithm(Coll::reduce, "binomial"), Coll::reduce,
-                    tier.owner_of[0], false, {}, tier.unit, in.own, held, t));
-    } else {
-      const std::vector<uint64_t> counts = part_counts(tier, in.own.count);
-      TUTTI_TRY(sub(chunk, *find_algorithm(Coll::reduce_scatter, "pairwise"), Coll::reduce_scatter,
-                    0, false, counts, tier.unit, in.own, held, t));
-    }
-  }
+  // Schedules of messages know no input that lies in the output.
+  if (setting_.inner == Inner::messages && in.own.space == held.space && held.count != 0)
+    held = scratch(chunk, held.count);
+  TUTTI_TRY(reduce_inside(chunk, tier.level, tier.unit, tier.owner_of,
+                          slice_sizes(tier, in.own.count), in.own, held,
+                          phase_tag(chunk, at, Phase::down)));
   chunk.left[at] = chunk.ends;
   chunk.at[at + 1] = {held, result};
   return {};
@@ -326,21 +537,10 @@ Status Composer::up_tier(Chunk& chunk, size_t at) {
   const Tier& tier = plan_.tiers[at];
   if (tier.unit.size() == 1) return {};
   const Ref result = chunk.at[at].result;
-  const bool whole = tier.slices == 1, owner = tier.slice >= 0;
-  const Ref mine = owner ? slice_of(tier, result, tier.slice) : Ref{};
   // The gathered range overwrites what the way down has read.
   chunk.ends.insert(chunk.ends.end(), chunk.left[at].begin(), chunk.left[at].end());
-  if (setting_.inner == Inner::groups) {
-    group_step(chunk, tier, whole ? Coll::bcast : Coll::allgather, mine, result, chunk.number);
-    return {};
-  }
-  const uint32_t t = tag(chunk, at, Phase::up);
-  if (whole)
-    return sub(chunk, *find_algorithm(Coll::bcast, "binomial"), Coll::bcast, tier.owner_of[0],
-               false, {}, tier.unit, {}, result, t);
-  const std::vector<uint64_t> counts = part_counts(tier, result.count);
-  return sub(chunk, *find_algorithm(Coll::allgatherv, "ring"), Coll::allgatherv, 0, true, counts,
-             tier.unit, {}, result, t);
+  return gather_inside(chunk, tier.level, tier.unit, tier.owner_of, slice_sizes(tier, result.count),
+                       slice_of(tier, result), result, phase_tag(chunk, at, Phase::up));
 }
 
 Status Composer::down(Chunk& chunk) {
@@ -358,8 +558,12 @@ Status Composer::top(Chunk& chunk) {
     auto here = std::find(plan_.team.begin(), plan_.team.end(), root_);
     root = static_cast<int>(here - plan_.team.begin());
   }
-  return sub(chunk, *setting_.top, coll, root, in_place && coll != Coll::bcast, {}, plan_.team,
-             at.own, at.result, tag(chunk, 0, Phase::top));
+  return sub(chunk,
+             {.algorithm = setting_.top,
+              .coll = coll,
+              .root = root,
+              .in_place = in_place && coll != Coll::bcast},
+             plan_.team, at.own, at.result, phase_tag(chunk, 0, Phase::top));
 }
 
 Status Composer::up(Chunk& chunk) {
@@ -371,8 +575,8 @@ Status Composer::run(Way way) {
   const uint64_t n = problem_.agreed.count;
   const bool has_output = way != Way::down || rank_ == root_;
   const Ref own = way == Way::up ? output_ref(0, n) : own_vector(problem_.local.in_place, n);
-  const uint64_t most = std::clamp<uint64_t>(tag_limit / (phases * stride_), 1, 256);
-  const Pieces cuts = pieces(n, setting_.chunk_bytes, info(problem_.agreed.dtype).extent, most);
+  const Pieces cuts =
+      pieces(n, setting_.chunk_bytes, info(problem_.agreed.dtype).extent, most_chunks());
   const auto depth = static_cast<uint64_t>(setting_.depth);
   std::vector<Chunk> chunks(cuts.count);
   for (uint64_t c = 0; c < cuts.count + depth; ++c) {
@@ -381,7 +585,7 @@ Status Composer::run(Way way) {
     if (c >= cuts.count) continue;
     Chunk& chunk = chunks[c];
     chunk.number = static_cast<uint32_t>(c);
-    arenas_[c % depth].next = 0;
+    reuse_scratch(c);
     if (c >= depth) chunk.ends = chunks[c - depth].ends;
     chunk.own = cut(own, cuts.size, c);
     chunk.result =
@@ -411,14 +615,14 @@ Status Composer::bcast() {
 
 Status Composer::barrier() {
   Chunk chunk;
-  chunk.number = 0;
   auto word = [&](const Tier& tier, size_t at, Phase phase) {
     if (tier.unit.size() == 1) return;
     const auto owner = tier.unit[static_cast<size_t>(tier.owner_of[0])];
-    const uint32_t t = tag(chunk, at, phase);
+    const uint32_t t = phase_tag(chunk, at, phase);
     std::vector<Id> heard;
     if (setting_.inner == Inner::groups)
-      return group_step(chunk, tier, Coll::barrier, {}, {}, phase == Phase::up ? 1 : 0);
+      return group_step(chunk, tier.level, Coll::barrier, 0, tier.unit, {}, {}, {},
+                        phase == Phase::up ? 1 : 0);
     for (int32_t member : tier.unit) {
       if (member == owner) continue;
       if (rank_ != owner && rank_ != member) continue;
@@ -432,8 +636,8 @@ Status Composer::barrier() {
   };
   for (size_t t = 0; t < plan_.tiers.size(); ++t) word(plan_.tiers[t], t, Phase::down);
   if (!plan_.team.empty())
-    TUTTI_TRY(sub(chunk, *setting_.top, Coll::barrier, 0, false, {}, plan_.team, {}, {},
-                  tag(chunk, 0, Phase::top)));
+    TUTTI_TRY(sub(chunk, {.algorithm = setting_.top, .coll = Coll::barrier}, plan_.team, {}, {},
+                  phase_tag(chunk, 0, Phase::top)));
   for (size_t t = plan_.tiers.size(); t-- > 0;) word(plan_.tiers[t], t, Phase::up);
   return {};
 }

@@ -109,7 +109,7 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
 Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
   const double window = static_cast<double>(params[0]);
   Estimate e;
-  s.stream(e, (s.ranks - 1) / window, s.bytes * (1 - 1 / s.ranks), s.near * (1 - s.near / s.ranks));
+  s.pairs(e, (s.ranks - 1) / window, s.bytes * (1 - 1 / s.ranks), s.near * (1 - s.near / s.ranks));
   e.reduced = s.bytes;
   return e;
 }

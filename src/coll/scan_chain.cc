@@ -64,7 +64,7 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
 Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
   const double chunks = s.chunks(s.bytes, params[0], 512), hops = s.ranks - 1;
   Estimate e;
-  s.stream(e, hops + chunks, s.bytes + hops * s.bytes / chunks);
+  s.ring(e, hops + chunks, s.bytes + hops * s.bytes / chunks);
   e.reduced = s.bytes + hops * s.bytes / chunks;
   return e;
 }

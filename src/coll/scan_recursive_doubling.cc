@@ -55,7 +55,7 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
 Estimate estimate(const Agreed&, const Scale& s, const Params&) {
   Estimate e;
   e.near = {s.log_near, s.log_near * s.bytes};
-  e.far = {s.log_far, s.log_far * s.bytes, s.near};
+  e.far = {s.log_far, (s.log_far + s.crossings()) * s.bytes, s.near};
   e.reduced = (s.log_near + s.log_far) * s.bytes;
   return e;
 }

@@ -52,8 +52,8 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
 
 Estimate estimate(const Agreed&, const Scale& s, const Params&) {
   Estimate e;
-  s.stream(e, s.rounds(2), s.bytes * (1 - 1 / s.ranks));
-  e.copied = s.bytes / 2;
+  s.tree(e, s.rounds(2), s.bytes * (1 - 1 / s.ranks));
+  e.copied = s.bytes / s.ranks;
   return e;
 }
 

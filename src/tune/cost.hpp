@@ -16,14 +16,26 @@ struct LinkCost {
   double ns_per_byte = 0;
 };
 
+// A rank's own work on its memory, a byte of the result.
+struct WorkCost {
+  double reduce_ns_per_byte = 0;
+  double copy_ns_per_byte = 0;
+};
+
 struct CostModel {
   const char* name = "";
   LinkCost node;    // ranks of a node through shared memory
   LinkCost nvlink;  // GPUs of a domain
   LinkCost fabric;  // through one NIC
-  double reduce_ns_per_byte = 0;
-  double copy_ns_per_byte = 0;
-  LinkCost group;  // a group step: its start and end, and a byte that a member gives to it
+  WorkCost host, device;
+  // A group step at its level: its start and end, and a byte that a member passes on in it.
+  LinkCost shared_gpu_group, nvlink_group, node_group;
+
+  const LinkCost& group(Level level) const {
+    return level == Level::shared_gpu ? shared_gpu_group
+           : level == Level::nvlink   ? nvlink_group
+                                      : node_group;
+  }
 };
 
 // Where a number of a shipped model comes from.

@@ -93,8 +93,9 @@ class Machine {
       case StepKind::copy:
       case StepKind::reduce: {
         double& core = core_free_[static_cast<size_t>(at.rank)];
+        const WorkCost& work = topology_.gpu_of(at.rank) >= 0 ? model_.device : model_.host;
         const double rate =
-            s.kind == StepKind::copy ? model_.copy_ns_per_byte : model_.reduce_ns_per_byte;
+            s.kind == StepKind::copy ? work.copy_ns_per_byte : work.reduce_ns_per_byte;
         core = std::max(core, now) + bytes(s.to) * rate;
         finish(at, core);
         break;
@@ -128,9 +129,8 @@ class Machine {
                            : distance == Distance::nvlink     ? model_.nvlink
                            : distance == Distance::shared_gpu ? model_.nvlink
                                                               : model_.node;
-    double& out =
-        far ? nic(nics_out_, topology_.node_of(from)) : out_free_[static_cast<size_t>(from)];
-    double& in = far ? nic(nics_in_, topology_.node_of(to)) : in_free_[static_cast<size_t>(to)];
+    double& out = far ? nic(nics_out_, from) : out_free_[static_cast<size_t>(from)];
+    double& in = far ? nic(nics_in_, to) : in_free_[static_cast<size_t>(to)];
     out = in = std::max({out, in, now}) + size * cost.ns_per_byte;
     (far ? result_.messages_far : result_.messages_near) += 1;
     (far ? result_.bytes_far : result_.bytes_near) += static_cast<uint64_t>(size);
@@ -138,17 +138,25 @@ class Machine {
   }
 
   using Nics = std::map<int, std::vector<double>>;
-  // When the least busy NIC of the node is free.
-  double& nic(Nics& nics, int node) {
-    auto [at, fresh] = nics.try_emplace(node);
-    if (fresh) {
-      size_t count = 0;
-      if (static_cast<size_t>(node) < topology_.nodes.size())
-        for (const Nic& each : topology_.nodes[static_cast<size_t>(node)].nics)
-          count += each.compute ? 1 : 0;
-      at->second.assign(std::max<size_t>(1, count), 0);
+  // When a NIC for the rank is free: of those matched with its GPU, else of all in the node, the
+  // least busy.
+  double& nic(Nics& all, int rank) {
+    const int node = topology_.node_of(rank), gpu = topology_.gpu_of(rank);
+    auto [at, fresh] = all.try_emplace(node);
+    if (fresh) at->second.assign(static_cast<size_t>(topology_.nics_of({rank})), 0);
+    std::vector<double>& free = at->second;
+    if (gpu < 0 || static_cast<size_t>(node) >= topology_.nodes.size())
+      return *std::min_element(free.begin(), free.end());
+    const Node& here = topology_.nodes[static_cast<size_t>(node)];
+    if (here.nics.empty()) return free[static_cast<size_t>(gpu)];
+    auto [matched, unknown] = matches_.try_emplace(node);
+    if (unknown) matched->second = match_nics(here);
+    double* best = nullptr;
+    for (int32_t n : matched->second[static_cast<size_t>(gpu)]) {
+      double& one = free[static_cast<size_t>(n) % free.size()];
+      if (best == nullptr || one < *best) best = &one;
     }
-    return *std::min_element(at->second.begin(), at->second.end());
+    return best != nullptr ? *best : *std::min_element(free.begin(), free.end());
   }
 
   void gather(const At& at, const Step& s, double now) {
@@ -158,10 +166,12 @@ class Machine {
     auto& entered = groups_[key];
     entered.push_back(at);
     if (entered.size() != group.members.size()) return;
-    double most = 0;
+    double whole = 0;
     for (const At& member : entered)
-      most = std::max({most, bytes(step(member).from), bytes(step(member).to)});
-    const double end = now + model_.group.latency_ns + most * model_.group.ns_per_byte;
+      whole = std::max({whole, bytes(step(member).from), bytes(step(member).to)});
+    const LinkCost& cost = model_.group(group.level);
+    const double moved = group_bytes(group.coll, static_cast<double>(entered.size()), whole);
+    const double end = now + cost.latency_ns + moved * cost.ns_per_byte;
     for (const At& member : entered) finish(member, end);
     groups_.erase(key);
   }
@@ -178,6 +188,7 @@ class Machine {
   std::vector<std::vector<uint32_t>> followers_;
   std::vector<double> out_free_, in_free_, core_free_;
   Nics nics_out_, nics_in_;
+  std::map<int, std::vector<std::vector<int32_t>>> matches_;
   std::map<std::tuple<int, int, uint32_t>, At> posted_;
   std::map<std::tuple<std::vector<int32_t>, int, uint32_t>, std::vector<At>> groups_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> queue_;

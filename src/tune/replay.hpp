@@ -22,7 +22,7 @@ struct Replay {
 };
 
 // A message starts when both ends are posted and the links out of the sender and into the receiver are
-// free: their own inside a node, the least busy NIC of each node outside. A rank reduces and copies one thing at a time. `internal` if the
+// free: their own inside a node, those of each end's GPU outside, or of its node. A rank reduces and copies one thing at a time. `internal` if the
 // schedules do not run to their end (verify says why).
 Result<Replay> replay(std::span<const Schedule> schedules, const Topology& topology,
                       const CostModel& model, uint64_t element_bytes);

@@ -23,9 +23,9 @@ const TuneRule* first_match(std::span<const TuneRule> rules, const Agreed& agree
   return nullptr;
 }
 
-// Parameters worth a look: the standard ones, with every value of the choices. Group steps only
-// where they can work.
-std::vector<Params> variants(const Algorithm& algorithm, bool groups) {
+}  // namespace
+
+std::vector<Params> worthwhile(const Algorithm& algorithm, bool groups) {
   std::vector<Params> all = {algorithm.standard_params()};
   for (size_t i = 0; i < algorithm.parameters.size(); ++i) {
     const Param& param = algorithm.parameters[i];
@@ -39,16 +39,26 @@ std::vector<Params> variants(const Algorithm& algorithm, bool groups) {
       }
     all = next;
   }
-  // One slice saves messages, many spread the bytes.
-  const std::vector<Params> base = all;
-  for (size_t i = 0; i < algorithm.parameters.size(); ++i)
-    if (std::string_view(algorithm.parameters[i].name) == "rails")
-      for (Params params : base) {
-        params.values[i] = 1;
-        all.push_back(params);
-      }
+  // Every value of `more` beside the standard one.
+  const auto also = [&](std::string_view parameter, std::initializer_list<uint64_t> more) {
+    const std::vector<Params> base = all;
+    for (size_t i = 0; i < algorithm.parameters.size(); ++i)
+      if (parameter == algorithm.parameters[i].name)
+        for (Params params : base)
+          for (uint64_t value : more) {
+            params.values[i] = value;
+            all.push_back(params);
+          }
+  };
+  if (std::string_view(algorithm.scheme) != "hierarchical") return all;
+  // One slice saves messages, many spread the bytes. Short chunks overlap the levels, long ones save
+  // messages.
+  also("rails", {1});
+  also("chunk", {4 << 20, 16 << 20, 64 << 20, uint64_t{1} << 40});
   return all;
 }
+
+namespace {
 
 std::vector<Candidate> candidates(const Agreed& agreed, const Topology& topology,
                                   const Tuning& tuning) {
@@ -57,7 +67,7 @@ std::vector<Candidate> candidates(const Agreed& agreed, const Topology& topology
   std::vector<Candidate> all;
   for (const Algorithm* algorithm : algorithms()) {
     if (!algorithm->serves(agreed.coll)) continue;
-    for (const Params& params : variants(*algorithm, tuning.groups)) {
+    for (const Params& params : worthwhile(*algorithm, tuning.groups)) {
       Candidate candidate{{algorithm, params}, algorithm->applies(agreed, topology, params), 0};
       if (candidate.applies)
         candidate.cost_ns = cost_ns(algorithm->estimate(agreed, scale, params), scale, model);

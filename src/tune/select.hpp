@@ -43,6 +43,10 @@ struct Explanation {
   std::vector<Candidate> candidates;   // cheapest first; ties in the registry's order
 };
 
+// Parameters of an algorithm worth a look: the standard ones with every value of the choices, and of
+// compositions some numbers of rails and lengths of chunks. Group steps only where they can work.
+std::vector<Params> worthwhile(const Algorithm& algorithm, bool groups);
+
 // By cost, the cheapest; among equals the first in the registry, then the least parameters.
 Choice select(const Agreed& agreed, const Topology& topology, const Tuning& tuning);
 Explanation explain(const Agreed& agreed, const Topology& topology, const Tuning& tuning);

@@ -1,7 +1,6 @@
 #include "coll/cache.hpp"
 
 #include <gtest/gtest.h>
-#include <time.h>
 
 #include <functional>
 
@@ -102,16 +101,10 @@ TEST_F(Cache, TooLargeIsMadeAndNotKept) {
   EXPECT_EQ(cache.bytes(), 0u);
 }
 
-// Generation at 4,096 ranks: under 50 ms of CPU time and 16 MiB a rank, for every algorithm.
-double cpu_ms() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6;
-}
-
+// Generation at 4,096 ranks: under 16 MiB a rank, for every algorithm. The time is bench/schedule_bench's.
 class Scaling : public testing::TestWithParam<const Algorithm*> {};
 
-TEST_P(Scaling, GeneratesFourThousandRanksInTimeAndMemory) {
+TEST_P(Scaling, GeneratesFourThousandRanksInBoundedMemory) {
   constexpr int nranks = 4096;
   const Algorithm& algorithm = *GetParam();
   const Topology topology = *parse_topology("node:512 gpu:8 nic:8");
@@ -133,13 +126,7 @@ TEST_P(Scaling, GeneratesFourThousandRanksInTimeAndMemory) {
       if (rank == 0 && coll == Coll::gatherv) problem.local.recv_counts = blocks;
       if (rank == 0 && coll == Coll::scatterv) problem.local.send_counts = blocks;
       Schedule schedule;
-      double least = 1e9;
-      for (int i = 0; i < 3; ++i) {
-        const double begin = cpu_ms();
-        ASSERT_TRUE(generate(algorithm, problem, Place{rank, topology, params}, schedule).ok());
-        least = std::min(least, cpu_ms() - begin);
-      }
-      EXPECT_LT(least, 50) << name(coll) << " rank " << rank;
+      ASSERT_TRUE(generate(algorithm, problem, Place{rank, topology, params}, schedule).ok());
       EXPECT_LT(bytes_of(schedule), size_t{16} << 20) << name(coll) << " rank " << rank;
     }
   }

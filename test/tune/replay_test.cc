@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "../coll/call.hpp"
+#include "tune/rules.hpp"
+#include "tune/select.hpp"
 
 namespace tutti {
 namespace {
@@ -11,9 +13,11 @@ constexpr CostModel plain{.name = "plain",
                           .node = {100, 1},
                           .nvlink = {50, 0.5},
                           .fabric = {1000, 2},
-                          .reduce_ns_per_byte = 0.25,
-                          .copy_ns_per_byte = 0.125,
-                          .group = {5000, 0.5}};
+                          .host = {0.25, 0.125},
+                          .device = {0.125, 0.0625},
+                          .shared_gpu_group = {3000, 0.25},
+                          .nvlink_group = {4000, 0.5},
+                          .node_group = {5000, 1}};
 
 // Two ranks swap a vector of 40 bytes and reduce it.
 std::vector<Schedule> swap_and_reduce() {
@@ -34,7 +38,7 @@ TEST(Replay, AddsLatencyGapAndWork) {
   const auto all = swap_and_reduce();
   EXPECT_DOUBLE_EQ(replay(all, Topology::flat(2), plain, 4)->makespan_ns, 1000 + 80 + 10);
   EXPECT_DOUBLE_EQ(replay(all, *parse_topology("rank:2"), plain, 4)->makespan_ns, 100 + 40 + 10);
-  EXPECT_DOUBLE_EQ(replay(all, *parse_topology("gpu:2"), plain, 4)->makespan_ns, 50 + 20 + 10);
+  EXPECT_DOUBLE_EQ(replay(all, *parse_topology("gpu:2"), plain, 4)->makespan_ns, 50 + 20 + 5);
   const auto counted = replay(all, Topology::flat(2), plain, 4);
   EXPECT_EQ(counted->messages_far, 2u);
   EXPECT_EQ(counted->bytes_far, 80u);
@@ -63,10 +67,13 @@ TEST(Replay, AGroupStepEndsForAllAtOnce) {
     all[static_cast<size_t>(r)].input_count = all[static_cast<size_t>(r)].output_count = 10;
     ScheduleBuilder b(all[static_cast<size_t>(r)], r, 2);
     auto first = r == 0 ? b.copy({Space::input, 0, 8}, {Space::output, 0, 8}, {}) : b.none;
-    b.group(Group{.coll = Coll::allreduce, .members = {0, 1}}, {Space::input, 0, 10},
-            {Space::output, 0, 10}, std::vector<uint32_t>{first});
+    b.group(Group{.coll = Coll::allreduce, .level = Level::nvlink, .members = {0, 1}},
+            {Space::input, 0, 10}, {Space::output, 0, 10}, std::vector<uint32_t>{first});
   }
-  EXPECT_DOUBLE_EQ(replay(all, *parse_topology("gpu:2"), plain, 1)->makespan_ns, 1 + 5000 + 5);
+  // Half of the vector passes on twice.
+  EXPECT_DOUBLE_EQ(replay(all, *parse_topology("gpu:2"), plain, 1)->makespan_ns, 0.5 + 4000 + 5);
+  for (Schedule& s : all) s.groups[0].level = Level::node;
+  EXPECT_DOUBLE_EQ(replay(all, *parse_topology("rank:2"), plain, 1)->makespan_ns, 1 + 5000 + 10);
 }
 
 TEST(Replay, SaysWhenStepsNeverEnd) {
@@ -75,35 +82,56 @@ TEST(Replay, SaysWhenStepsNeverEnd) {
   EXPECT_EQ(replay(all, Topology::flat(2), plain, 1).status(), Status(Code::internal));
 }
 
-// The closed forms that select goes by, against the replay of the generated steps.
-TEST(Replay, EstimatesAreOfItsOrder) {
+// The closed forms that select goes by, against the replay of the generated steps: within a factor
+// of each other that is 3 for compositions over levels and 4 for flat algorithms, whose messages
+// inside and between nodes get into each other's way; for every algorithm and setting that select may
+// choose, on hosts and GPUs, one and many ranks a node. Counts of blocks are equal here; of uneven ones the forms know the
+// sum only.
+TEST(Replay, EstimatesAgreeWithIt) {
   int compared = 0;
+  double worst = 1;
+  const CostModel& model = cost_models()[0];
   for (const Algorithm* algorithm : algorithms())
     for (Coll coll : algorithm->collectives) {
       if (coll == Coll::alltoallv || coll == Coll::alltoallw || coll == Coll::gatherv ||
           coll == Coll::scatterv || coll == Coll::allgatherv || coll == Coll::reduce_scatter)
-        continue;  // blocks of many sizes: what is agreed says little of the cost
-      for (const char* words : {"node:16 rank:1", "rank:16", "node:4 rank:4"})
-        for (uint64_t count : {2, 16 << 10}) {
+        continue;
+      for (const char* words : {"node:16", "rank:16", "node:4 rank:4", "node:4 gpu:4 nic:4",
+                                "gpu:8", "node:3 rank:5", "node:2 gpu:8 nic:4"})
+        for (uint64_t count : {2, 512, 16 << 10, 1 << 20}) {
           const Topology t = *parse_topology(words);
-          Call call(coll, t.nranks, count, true, 1);
-          const Params params = algorithm->standard_params();
-          if (!algorithm->applies(call.agreed(), t, params)) continue;
-          const CostModel& model = cost_models()[0];
-          const auto all = schedules(*algorithm, call, t, params);
-          const auto took = replay(all, t, model, info(call.agreed().dtype).extent);
-          ASSERT_TRUE(took.ok());
-          const Scale scale(call.agreed(), t);
-          const auto said = static_cast<double>(
-              cost_ns(algorithm->estimate(call.agreed(), scale, params), scale, model));
-          EXPECT_LT(said, 4 * took->makespan_ns)
-              << name(coll) << " " << algorithm->scheme << " " << words << " " << count;
-          EXPECT_GT(said, took->makespan_ns / 4)
-              << name(coll) << " " << algorithm->scheme << " " << words << " " << count;
-          ++compared;
+          Problem problem;
+          problem.agreed.coll = coll;
+          problem.agreed.count = coll == Coll::barrier ? 0 : count;
+          problem.agreed.dtype = reduces(coll) ? Dtype::f32 : Dtype::byte;
+          const double tolerance = std::string_view(algorithm->scheme) == "hierarchical" ? 3 : 4;
+          const std::vector<Problem> calls(static_cast<size_t>(t.nranks), problem);
+          for (const Params& params : worthwhile(*algorithm, true)) {
+            if (!algorithm->applies(problem.agreed, t, params)) continue;
+            std::vector<Schedule> all(calls.size());
+            for (int r = 0; r < t.nranks; ++r)
+              ASSERT_TRUE(
+                  generate(*algorithm, problem, Place{r, t, params}, all[static_cast<size_t>(r)])
+                      .ok());
+            const auto took = replay(all, t, model, info(problem.agreed.dtype).extent);
+            ASSERT_TRUE(took.ok());
+            const Scale scale(problem.agreed, t);
+            const auto said = static_cast<double>(
+                cost_ns(algorithm->estimate(problem.agreed, scale, params), scale, model));
+            const double ratio = said / took->makespan_ns;
+            EXPECT_LT(ratio, tolerance)
+                << name(coll) << " " << algorithm->scheme << " " << describe(*algorithm, params)
+                << " " << words << " " << count;
+            EXPECT_GT(ratio, 1 / tolerance)
+                << name(coll) << " " << algorithm->scheme << " " << describe(*algorithm, params)
+                << " " << words << " " << count;
+            worst = std::max({worst, ratio, 1 / ratio});
+            ++compared;
+          }
         }
     }
-  EXPECT_GT(compared, 100);
+  EXPECT_GT(compared, 1000);
+  printf("%d compared, worst factor %.2f\n", compared, worst);
 }
 
 }  // namespace

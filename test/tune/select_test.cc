@@ -92,6 +92,77 @@ TEST(Select, ShortMessagesTakeFewStepsLongOnesFewBytes) {
   EXPECT_EQ(scheme(select(call(Coll::alltoall, 1 << 20), Topology::flat(64), {})), "pairwise");
 }
 
+// What one who knows the machines would choose, by size and shape: any of the schemes, by group steps
+// inside nodes where there are some.
+TEST(Select, EachRegimeHasItsWinners) {
+  using Schemes = std::set<std::string>;
+  struct Regime {
+    Coll coll;
+    const char* topology;
+    uint64_t least, most;  // bytes of the vector, or of all blocks
+    Schemes schemes;
+  };
+  const Schemes steps = {"recursive_doubling", "knomial"}, levels = {"hierarchical"};
+  const Schemes bytes = {"ring", "rabenseifner", "double_tree"};
+  constexpr uint64_t kib = 1 << 10, mib = 1 << 20, gib = 1 << 30;
+  const Regime regimes[] = {
+      {Coll::allreduce, "node:4", 8, kib, steps},
+      {Coll::allreduce, "node:4", mib, gib, bytes},
+      {Coll::allreduce, "node:4 rank:2", mib, gib, levels},
+      {Coll::allreduce, "gpu:2", 16 * mib, gib, levels},
+      {Coll::allreduce, "gpu:8", mib, gib, levels},
+      {Coll::allreduce, "node:2 gpu:8 nic:8", mib, gib, levels},
+      {Coll::allreduce, "node:32 gpu:8 nic:8", mib, gib, levels},
+      {Coll::allreduce, "node:512 gpu:8 nic:8", 8, kib, steps},
+      {Coll::allreduce, "node:512 gpu:8 nic:8", mib, gib, levels},
+      {Coll::bcast, "node:4", 8, kib, {"binomial", "knomial"}},
+      {Coll::bcast, "node:4", mib, gib, {"chain", "scatter_allgather"}},
+      {Coll::bcast, "node:32 gpu:8 nic:8", mib, gib, levels},
+      {Coll::reduce, "node:4", 8, kib, {"binomial", "knomial"}},
+      {Coll::reduce, "node:4", mib, gib, {"chain", "rabenseifner"}},
+      {Coll::reduce, "node:32 gpu:8 nic:8", mib, gib, {"rabenseifner", "hierarchical"}},
+      {Coll::allgather, "node:4", 8, kib, {"bruck", "recursive_doubling", "pat"}},
+      {Coll::allgather, "node:32 gpu:8 nic:8", kib, gib, levels},
+      {Coll::allgather, "node:512 gpu:8 nic:8", mib, gib, levels},
+      {Coll::reduce_scatter_block, "node:4", mib, gib, {"pairwise", "ring", "halving"}},
+      {Coll::reduce_scatter_block, "node:32 gpu:8 nic:8", mib, gib, levels},
+      {Coll::gather, "node:4", 8, gib, {"binomial", "linear"}},
+      {Coll::gather, "node:512 gpu:8 nic:8", 64 * kib, mib, {"binomial", "hierarchical"}},
+      {Coll::scatter, "node:512 gpu:8 nic:8", 64 * kib, mib, {"binomial", "hierarchical"}},
+      {Coll::alltoall, "node:512 gpu:8 nic:8", 64 * kib, 64 * kib, {"bruck", "hierarchical"}},
+      {Coll::alltoall, "node:4", mib, gib, {"pairwise"}},
+      {Coll::scan, "node:4", 8, kib, {"recursive_doubling"}},
+      {Coll::scan, "node:4", 16 * mib, gib, {"chain"}},
+      {Coll::barrier, "node:4", 0, 0, {"dissemination"}},
+      {Coll::barrier, "node:32 gpu:8 nic:8", 0, 0, levels},
+  };
+  for (const Regime& regime : regimes) {
+    const Topology t = *parse_topology(regime.topology);
+    const bool blocks = regime.coll == Coll::allgather || regime.coll == Coll::gather ||
+                        regime.coll == Coll::scatter || regime.coll == Coll::alltoall ||
+                        regime.coll == Coll::reduce_scatter_block;
+    for (uint64_t whole = regime.least; whole <= regime.most;
+         whole = std::max<uint64_t>(1, whole) * 4) {
+      const auto ranks = static_cast<uint64_t>(t.nranks);
+      const Agreed agreed =
+          call(regime.coll, blocks ? std::max<uint64_t>(1, whole / ranks) : whole);
+      const Choice choice = select(agreed, t, {.groups = true});
+      EXPECT_TRUE(regime.schemes.count(scheme(choice)))
+          << name(regime.coll) << " on " << regime.topology << ", " << whole
+          << " bytes: " << scheme(choice);
+    }
+  }
+}
+
+TEST(Select, RailsBringALongAllreduceOfManyGpusUnderAMillisecond) {
+  const Explanation e =
+      explain(call(Coll::allreduce, 64 << 20), *parse_topology("node:32,gpu:8"), {.groups = true});
+  EXPECT_EQ(scheme(e.choice), "hierarchical");
+  EXPECT_EQ(e.choice.params[1], 1u);  // by group steps
+  EXPECT_EQ(e.choice.params[3], 0u);  // on all rails
+  EXPECT_LT(e.candidates[0].cost_ns, 1000000u);
+}
+
 TEST(Select, TiesGoToTheFirstInTheRegistry) {
   // Nothing moves: every cost of one rank is nil or equal.
   const Explanation e = explain(call(Coll::allreduce, 0), Topology::flat(1), {});
