@@ -18,6 +18,7 @@
 #include "comm/memory.hpp"
 #include "mpi/entry.hpp"
 #include "mpi/handles.hpp"
+#include "mpi/pairing.hpp"
 #include "mpi/requests.hpp"
 #include "mpi/state.hpp"
 #include "tutti.h"
@@ -128,6 +129,18 @@ bool first_copy() {
   return first == nullptr || first == reinterpret_cast<void*>(&tutti_version);
 }
 
+// Before any handle is used: those of another MPI mean something else there. Its Abort cannot be called
+// either; a launcher ends the job of a process that leaves like this.
+void check_pairing() {
+  char version[16384] = {};  // MPI_MAX_LIBRARY_VERSION_STRING is 256 or 8192, by the MPI that runs
+  int length = 0;
+  below.Get_library_version(version, &length);
+  const std::string why = misfit(built_with(), read_release(version), version);
+  if (why.empty()) return;
+  TUTTI_ERROR("mpi", "{}", why);
+  _exit(1);
+}
+
 ParsedConfig read_settings(int rank) {
   ParsedConfig parsed = parse_config(process_environment());
   log::set_rank(rank);
@@ -197,6 +210,7 @@ void begin(bool together) {
   if (phase.load() != Phase::before) return;
   phase = Phase::over;  // until all has gone well
   if (!first_copy()) return;
+  check_pairing();
   int rank = 0;
   int thread_level = MPI_THREAD_SINGLE;
   below.Comm_rank(MPI_COMM_WORLD, &rank);
