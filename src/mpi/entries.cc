@@ -2,7 +2,8 @@
 //
 // Every intercepted call under both its names. What an entry does is in entry.hpp (blocking,
 // nonblocking, persistent, ordered) or in the file of its own:: function; this file only says which.
-// clang-format off: the generator lays it out, alike for every line.
+// The generator lays it out, alike for every line.
+// clang-format off
 #include "mpi/entry.hpp"
 
 namespace {
