@@ -193,8 +193,8 @@ Status HostCopies::read(const Buffer& own) {
   return status;
 }
 
-Status HostCopies::copy_in() {
-  Status status;
+Status HostCopies::make() {
+  made_ = true;
   for (int i = 0; i < count_; ++i) {
     Buffer& own = buffers_[static_cast<size_t>(i)];
     if (own.skip || !own.on_device) continue;
@@ -208,7 +208,16 @@ Status HostCopies::copy_in() {
     const bool sparse = bytes > sparse_from_bytes && bytes / sparse_parts > touched;
     own.copy = static_cast<std::byte*>(memory::take_block(bytes, sparse));
     if (own.copy == nullptr) return Code::no_memory;
-    if (own.access == Access::write) continue;
+  }
+  return {};
+}
+
+Status HostCopies::copy_in() {
+  if (!made_) TUTTI_TRY(make());
+  Status status;
+  for (int i = 0; i < count_; ++i) {
+    const Buffer& own = buffers_[static_cast<size_t>(i)];
+    if (own.copy == nullptr || own.access == Access::write) continue;
     if (Status one = read(own); !one.ok()) status = one;
   }
   return status;
@@ -293,15 +302,6 @@ bool find_ends(MPI_Comm comm, Ends& ends) {
   ends.comm = comm;
   if (ends.inter) below.Comm_remote_size(comm, &ends.peers);
   return true;
-}
-
-int refuse_persistent(Call call, MPI_Comm comm) {
-  TUTTI_ERROR(
-      "mpi",
-      "a persistent {} on device memory: the MPI below cannot reach it; use the blocking or "
-      "the nonblocking call",
-      call_names[static_cast<size_t>(call)]);
-  return raise(comm, Code::unsupported);
 }
 
 // ---- BouncedCall

@@ -97,8 +97,11 @@ class HostCopies {
   // Looks where the buffers lie; true if one needs a copy. One query of the driver, but for
   // MPI_BOTTOM.
   bool needed();
-  // Makes the copies and fills those that are read. On failure, except for no_memory, the host
-  // pointers are still good to call the base with: the call must happen on every rank.
+  // Makes the copies: host() is good from then on. no_memory, or nothing.
+  Status make();
+  // Makes the copies if that has not been done, and fills those that are read, each time anew. On
+  // failure, except for no_memory, the host pointers are still good to call the base with: the call
+  // must happen on every rank.
   Status copy_in();
   Status copy_out();
   // The same without waiting; poll until finished.
@@ -143,6 +146,7 @@ class HostCopies {
   static constexpr int limit = 2;
   std::array<Buffer, limit> buffers_;
   int count_ = 0;
+  bool made_ = false;
   std::vector<uint64_t> copies_;  // under way
   Status out_;
 };
@@ -175,9 +179,6 @@ class BouncedCall {
   bool base_done_ = false;
   Status status_;  // of the copies; the base's call goes on nevertheless
 };
-
-// The error of a persistent call whose buffers are on a device.
-int refuse_persistent(Call call, MPI_Comm comm);
 
 // Hands the call to the engine and gives the program a request for it.
 int start_bounced(MPI_Comm comm, std::shared_ptr<BouncedCall> call, MPI_Request* request);

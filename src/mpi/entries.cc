@@ -2996,6 +2996,22 @@ TUTTI_ENTRY int PMPI_Op_free(MPI_Op* op) {
   return own::Op_free(Layer::pmpi, op);
 }
 
+TUTTI_ENTRY int MPI_Start(MPI_Request* request) {
+  return own::Start(Layer::mpi, request);
+}
+
+TUTTI_ENTRY int PMPI_Start(MPI_Request* request) {
+  return own::Start(Layer::pmpi, request);
+}
+
+TUTTI_ENTRY int MPI_Startall(int count, MPI_Request* requests) {
+  return own::Startall(Layer::mpi, count, requests);
+}
+
+TUTTI_ENTRY int PMPI_Startall(int count, MPI_Request* requests) {
+  return own::Startall(Layer::pmpi, count, requests);
+}
+
 TUTTI_ENTRY int MPI_Wait(MPI_Request* request, MPI_Status* status) {
   return own::Wait(Layer::mpi, request, status);
 }

@@ -6,8 +6,12 @@
 // buffers on a device. own: written by hand.
 #pragma once
 
+#include <memory>
+#include <utility>
+
 #include "mpi/native.hpp"
 #include "mpi/passing.hpp"
+#include "mpi/persistent.hpp"
 
 #define TUTTI_ENTRY __attribute__((visibility("default")))
 
@@ -49,7 +53,7 @@ int nonblocking(Layer layer, MPI_Comm comm, MPI_Request* request, const Next<Fun
   return pass_nonblocking<call>(passage, comm, request, next, given(args)...);
 }
 
-// MPI_X_init: the calls to come are the base's, which takes no device memory.
+// MPI_X_init: the calls to come are the base's, on host copies where buffers are on a device.
 template <Call call, class Function, class... Args>
 int persistent(Layer layer, MPI_Comm comm, MPI_Info info, MPI_Request* request,
                const Next<Function>& next, Args... args) {
@@ -60,9 +64,17 @@ int persistent(Layer layer, MPI_Comm comm, MPI_Info info, MPI_Request* request,
     if (int error = keep_order(comm); error != MPI_SUCCESS) return error;
   Ends ends;
   if (memory::live() && find_ends(comm, ends)) [[unlikely]] {
-    HostCopies copies;
-    describe(Of<call>(), copies, ends, args...);
-    if (copies.needed()) return refuse_persistent(call, comm);
+    auto bounced = std::make_unique<PersistentCall>(comm);
+    describe(Of<call>(), bounced->copies, ends, args...);
+    if (bounced->copies.needed()) {
+      count_taken(call, Taken::bounce);
+      if (Status status = bounced->copies.make(); !status.ok()) return raise(comm, status);
+      const int error = with_copies(
+          bounced->copies, [&](auto... arg) { return passage.pass(next, arg..., info, request); },
+          args...);
+      if (error == MPI_SUCCESS) enroll(*request, std::move(bounced));
+      return error;
+    }
   }
   return passage.pass(next, args..., info, request);
 }

@@ -14,6 +14,7 @@
 #include "base/log.hpp"
 #include "mpi/entry.hpp"
 #include "mpi/lifecycle.hpp"
+#include "mpi/persistent.hpp"
 
 namespace tutti::mpi {
 
@@ -370,16 +371,30 @@ bool failures() {
   return failures_unseen.load(std::memory_order_acquire) != 0;
 }
 
-// After a call that completed at most one request.
+// After a call that completed that one request.
 int report_one(int error, MPI_Request given, const MPI_Request& now) {
+  if (error == MPI_SUCCESS && any_persistent()) error = end_persistent(given);
   if (!failures() || error != MPI_SUCCESS || now == given) return error;
   const Failure failure = see_failure(given);
   return failure.code == MPI_SUCCESS ? error : raise_failure(failure, failure.code);
 }
 
+// Writes back what the persistent calls among n completed requests have received.
+template <class Index>
+int end_persistent_calls(int error, const Given& given, int n, Index index) {
+  if (!any_persistent()) return error;
+  for (int i = 0; i < n; ++i) {
+    const MPI_Request request = given[index(i)];
+    const int fault = error == MPI_SUCCESS ? end_persistent(request) : end_if_complete(request);
+    if (error == MPI_SUCCESS) error = fault;
+  }
+  return error;
+}
+
 // After a call that completed the n requests at `index(i)` of those given, their statuses at i.
 template <class Index>
 int report_many(int error, const Given& given, int n, Index index, MPI_Status* statuses) {
+  error = end_persistent_calls(error, given, n, index);
   if (!failures() || (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS)) return error;
   Failure first;
   for (int i = 0; i < n; ++i) {
@@ -416,7 +431,7 @@ bool wait_by_testing(int& error, Attempt attempt) {
 
 // Whether a completion call is to be looked after at all.
 bool quiet(const Passage& passage) {
-  return requests_quiet() || !passage.outermost() || !active();
+  return (requests_quiet() && !any_persistent()) || !passage.outermost() || !active();
 }
 
 }  // namespace
@@ -498,7 +513,7 @@ int Test(Layer layer, MPI_Request* request, int* flag, MPI_Status* status) {
   const MPI_Request given = *request;
   drive();
   const int error = passage.pass(below.Test, request, flag, status);
-  return report_one(error, given, *request);
+  return *flag != 0 ? report_one(error, given, *request) : error;
 }
 
 int Testall(Layer layer, int count, MPI_Request* requests, int* flag, MPI_Status* statuses) {
@@ -540,8 +555,10 @@ int Testsome(Layer layer, int incount, MPI_Request* requests, int* outcount, int
 
 int Request_get_status(Layer layer, MPI_Request request, int* flag, MPI_Status* status) {
   Passage passage(layer);
-  if (!quiet(passage)) drive();
-  return passage.pass(below.Request_get_status, request, flag, status);
+  if (quiet(passage)) return passage.pass(below.Request_get_status, request, flag, status);
+  drive();
+  const int error = passage.pass(below.Request_get_status, request, flag, status);
+  return error == MPI_SUCCESS && *flag != 0 ? end_persistent(request) : error;
 }
 
 namespace {
@@ -562,7 +579,9 @@ int refuse_collective(const Passage& passage, const Next<Function>& next, MPI_Re
 }  // namespace
 
 int Request_free(Layer layer, MPI_Request* request) {
-  return refuse_collective(Passage(layer), below.Request_free, request);
+  Passage passage(layer);
+  if (any_persistent() && passage.outermost() && request != nullptr) forget_persistent(*request);
+  return refuse_collective(passage, below.Request_free, request);
 }
 
 int Cancel(Layer layer, MPI_Request* request) {
