@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-#define TUTTI_API_VERSION 1
+#define TUTTI_API_VERSION 2
 
 /* Version of this interface in the library that is loaded; it grows only. */
 int tutti_api_version(void);
@@ -30,6 +30,13 @@ unsigned long long tutti_count_calls(const char* collective);
 
 /* How many of them took a path. A nonblocking call counts when its path is known. */
 unsigned long long tutti_count_path(const char* collective, enum tutti_path path);
+
+/* What tutti does with calls on a communicator: "one node, host memory: shared memory", or where it leaves
+ * them to the MPI below, and why. `comm` points to the program's MPI_Comm. Known once the communicator's first
+ * collective has ended. Writes at most `bytes` with the final zero, cut off where there is no room, and
+ * returns the length of the whole text; -1, and nothing written, for what is no communicator. Local; by one
+ * thread at a time on a communicator, between MPI_Init and MPI_Finalize. Since version 2. */
+int tutti_comm_verdict(const void* comm, char* text, int bytes);
 
 #ifdef __cplusplus
 }

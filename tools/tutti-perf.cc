@@ -136,6 +136,7 @@ struct Tutti {
   unsigned long long (*calls)(const char*) = nullptr;
   unsigned long long (*path)(const char*, int) = nullptr;
   const char* (*version)() = nullptr;
+  int (*verdict)(const void*, char*, int) = nullptr;
   bool loaded() const { return calls != nullptr && path != nullptr && version != nullptr; }
   Counts count(const char* collective) const {
     if (!loaded()) return {};
@@ -149,6 +150,7 @@ Tutti find_tutti() {
   t.calls = reinterpret_cast<decltype(t.calls)>(dlsym(RTLD_DEFAULT, "tutti_count_calls"));
   t.path = reinterpret_cast<decltype(t.path)>(dlsym(RTLD_DEFAULT, "tutti_count_path"));
   t.version = reinterpret_cast<decltype(t.version)>(dlsym(RTLD_DEFAULT, "tutti_version"));
+  t.verdict = reinterpret_cast<decltype(t.verdict)>(dlsym(RTLD_DEFAULT, "tutti_comm_verdict"));
   return t;
 }
 
@@ -162,6 +164,7 @@ struct Job {
   int rank = 0;
   int nranks = 0;
   Tutti tutti;
+  std::string verdict;
 };
 
 struct Row {
@@ -316,6 +319,7 @@ void print_head(const Job& job) {
               job.options.in_place ? " in place" : "", job.nranks, job.options.kind.c_str(),
               library, job.tutti.loaded() ? "tutti " : "without tutti",
               job.tutti.loaded() ? job.tutti.version() : "");
+  if (!job.verdict.empty()) std::printf("# %s\n", job.verdict.c_str());
   std::printf("# %10s %8s %6s %12s %12s %9s %10s %8s\n", "bytes", "samples", "batch", "median_us",
               "p99_us", "spread_%", "GB/s", "native_%");
 }
@@ -350,6 +354,7 @@ Json describe(const Job& job) {
   out["ranks"] = job.nranks;
   out["mpi"] = std::string(library, std::strcspn(library, "\n"));
   out["tutti"] = job.tutti.loaded() ? Json(job.tutti.version()) : Json(nullptr);
+  if (!job.verdict.empty()) out["verdict"] = job.verdict;
   out["rows"] = Json::array();
   return out;
 }
@@ -430,8 +435,19 @@ void prepare(Job& job) {
   if (!kinds::open_memory(options.memory, job.rank, &why)) fail(why);
 }
 
+// What tutti has found out about MPI_COMM_WORLD, after a first call on it.
+std::string verdict(const Job& job) {
+  int one = 1;
+  MPI_Allreduce(MPI_IN_PLACE, &one, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  char text[300] = {};
+  const MPI_Comm world = MPI_COMM_WORLD;
+  if (job.tutti.verdict == nullptr || job.tutti.verdict(&world, text, sizeof(text)) < 0) return "";
+  return text;
+}
+
 void run(Job& job) {
   prepare(job);
+  job.verdict = verdict(job);
   Json out = describe(job);
   if (job.rank == 0) print_head(job);
   for (size_t bytes : sizes(job.options)) {

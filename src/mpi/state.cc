@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <climits>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "mpi/entry.hpp"
 #include "mpi/lifecycle.hpp"
 #include "mpi/requests.hpp"
+#include "tutti.h"
 
 namespace tutti::mpi {
 
@@ -469,3 +471,23 @@ void close_states() {
 }
 
 }  // namespace tutti::mpi
+
+extern "C" TUTTI_ENTRY int tutti_comm_verdict(const void* comm, char* text, int bytes) {
+  using namespace tutti::mpi;
+  if (comm == nullptr || !active()) return -1;
+  MPI_Comm handle = MPI_COMM_NULL;
+  std::memcpy(&handle, comm, sizeof(handle));
+  State* state = nullptr;
+  if (handle == MPI_COMM_NULL || look_up_state(handle, false, &state) != MPI_SUCCESS) return -1;
+  std::string verdict = "no collective that tutti takes was called yet";
+  if (state != nullptr && state->communicator() == nullptr)
+    verdict = "a single rank, or between groups: the MPI below";
+  else if (state != nullptr)
+    verdict = state->communicator()->describe();
+  if (text != nullptr && bytes > 0) {
+    const size_t length = std::min(verdict.size(), static_cast<size_t>(bytes) - 1);
+    std::memcpy(text, verdict.data(), length);
+    text[length] = '\0';
+  }
+  return static_cast<int>(verdict.size());
+}
