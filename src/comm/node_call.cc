@@ -306,7 +306,9 @@ Poll NodeCall::take_inline() {
 Poll NodeCall::begin_kernel() {
   gpu::Call call;
   call.agreed = problem_.agreed;
-  call.send = problem_.local.in_place ? problem_.local.recv : problem_.local.send;
+  // At the root of a scatter in place there is no recv.
+  const bool in_recv = problem_.local.in_place && problem_.local.recv != nullptr;
+  call.send = in_recv ? problem_.local.recv : problem_.local.send;
   call.recv = problem_.local.recv;
   call.recv_kind = recv_kind_;
   call.send_kind = send_kind_;

@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 
 extern "C" const unsigned char tutti_fatbin_kernels[];
+extern "C" const unsigned char tutti_fatbin_kernels_move[];
 extern "C" const unsigned char tutti_fatbin_linger[];
 
 namespace tutti::cuda {
@@ -32,11 +33,18 @@ Status load(CUfunction function) {
   return Code::ok;
 }
 
+// In the order of gpu::KernelId.
 constexpr const char* kernel_symbols[] = {
 #define TUTTI_KERNEL(name, threads, body) "tutti_" #name,
 #include "gpu/kernels.def"
+#include "gpu/kernels_move.def"
 #undef TUTTI_KERNEL
 };
+constexpr uint32_t first_file_kernels = 0
+#define TUTTI_KERNEL(name, threads, body) +1
+#include "gpu/kernels.def"
+#undef TUTTI_KERNEL
+    ;
 
 Status open_device(int ordinal, Device& d) {
   d.ordinal = ordinal;
@@ -76,10 +84,12 @@ Result<Device*> device(int ordinal) {
 
 Status Device::load_kernels() {
   if (kernels[0]) return Code::ok;
-  CUmodule module = nullptr;
-  TUTTI_CU_TRY(cuModuleLoadData(&module, tutti_fatbin_kernels));
+  CUmodule modules[2] = {};
+  TUTTI_CU_TRY(cuModuleLoadData(&modules[0], tutti_fatbin_kernels));
+  TUTTI_CU_TRY(cuModuleLoadData(&modules[1], tutti_fatbin_kernels_move));
   CUfunction found[gpu::kernel_count] = {};
   for (uint32_t k = 0; k < gpu::kernel_count; ++k) {
+    const CUmodule module = modules[k < first_file_kernels ? 0 : 1];
     TUTTI_CU_TRY(cuModuleGetFunction(&found[k], module, kernel_symbols[k]));
     TUTTI_TRY(load(found[k]));
   }

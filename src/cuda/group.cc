@@ -265,6 +265,8 @@ void Group::fill_args(const Call& call, const Plan& plan, KernelArgs& args) {
   apply_plan(plan, args);
   if (call.agreed.coll == Coll::allgather && args.in_place)
     args.send = args.recv + args.rank * args.bytes;
+  args.root = static_cast<uint32_t>(call.agreed.root);
+  if (call.agreed.coll == Coll::bcast) args.send = args.recv;
   args.base = chunks_done_;
   args.sequence = sequence_;
   args.soft = call.recv_kind == Kind::device;

@@ -17,6 +17,7 @@
 #include "emu/pool.hpp"
 #include "gpu/kernel/linger.hpp"
 #include "gpu/kernel/ll.hpp"
+#include "gpu/kernel/move.hpp"
 #include "gpu/kernel/push.hpp"
 
 namespace tutti::emu {
@@ -33,6 +34,7 @@ using M = Machine;
 constexpr KernelFunction kernel_functions[] = {
 #define TUTTI_KERNEL(name, threads, body) &body,
 #include "gpu/kernels.def"
+#include "gpu/kernels_move.def"
 #undef TUTTI_KERNEL
 };
 
@@ -233,6 +235,8 @@ void Group::fill_args(const Call& call, const Plan& plan, KernelArgs& args) {
   apply_plan(plan, args);
   if (call.agreed.coll == Coll::allgather && args.in_place)
     args.send = args.recv + args.rank * args.bytes;
+  args.root = static_cast<uint32_t>(call.agreed.root);
+  if (call.agreed.coll == Coll::bcast) args.send = args.recv;
   args.base = chunks_done_;
   args.sequence = sequence_;
   args.soft = call.recv_kind == Kind::device;

@@ -14,8 +14,9 @@ struct KernelArgs {
   Layout layout;
   uint32_t nranks;
   uint32_t rank;
-  uint64_t bytes;     // of the vector (allreduce) or of one rank's block
-  uint32_t code;      // reduction_code(op, dtype)
+  uint64_t bytes;  // of the vector (allreduce) or of one rank's block
+  uint32_t code;   // reduction_code(op, dtype)
+  uint32_t root;
   uint32_t in_place;  // recv overlaps what is pushed: wait for the local flag before writing
   // LL engine
   uint32_t epoch;  // of this call; never 0

@@ -61,8 +61,10 @@ struct GroupSpec {
 };
 
 // One collective on device-readable memory of every member, native() and with a count above 0 or
-// not. Pointers need no alignment beyond the byte. send == recv is in place: allreduce and
-// reduce_scatter_block then take the whole vector from recv, allgather its own block of it.
+// not. Pointers need no alignment beyond the byte. send == recv is in place: allreduce, reduce,
+// reduce_scatter_block and alltoall then take their input from recv, allgather and gather their own
+// block of it; a scatter in place has no recv at the root. A bcast has its buffer in recv. Where a rank
+// has no such buffer the pointer is not looked at.
 struct Call {
   Agreed agreed;
   const void* send = nullptr;
@@ -131,5 +133,7 @@ using ModuleEntry = const Module* (*)(const Services*);
 // Whether the kernels perform this call. Pure and equal on all ranks: part of choosing a path. What
 // is not native goes by the node's shared memory or the MPI below, with a copy at each device rank.
 bool native(const Agreed& agreed, int nranks);
+// Whether it only moves bytes.
+bool moves(Coll coll);
 
 }  // namespace tutti::gpu

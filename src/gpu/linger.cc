@@ -123,6 +123,9 @@ void Linger::ask_to_leave() {
 std::optional<LingerCommand> linger_command(const Call& call, const Plan& plan,
                                             const PlanSpace& space, const KernelArgs& args,
                                             uint32_t slot) {
+  const Coll coll = call.agreed.coll;
+  if (coll != Coll::allreduce && coll != Coll::reduce_scatter_block && coll != Coll::allgather)
+    return std::nullopt;
   if (!plan.ll || call.send_kind != Kind::device || call.recv_kind != Kind::device)
     return std::nullopt;
   uint64_t most_bytes = 0;
@@ -132,11 +135,10 @@ std::optional<LingerCommand> linger_command(const Call& call, const Plan& plan,
       break;
     }
   if (plan.bytes > most_bytes) return std::nullopt;
-  const bool wide = call.agreed.coll != Coll::allgather && info(call.agreed.dtype).bytes == 8;
+  const bool wide = coll != Coll::allgather && info(call.agreed.dtype).bytes == 8;
   LingerShape shape = LingerShape::allgather;
-  if (call.agreed.coll == Coll::allreduce)
-    shape = wide ? LingerShape::allreduce_wide : LingerShape::allreduce;
-  if (call.agreed.coll == Coll::reduce_scatter_block)
+  if (coll == Coll::allreduce) shape = wide ? LingerShape::allreduce_wide : LingerShape::allreduce;
+  if (coll == Coll::reduce_scatter_block)
     shape = wide ? LingerShape::reduce_scatter_wide : LingerShape::reduce_scatter;
   return make_command(args, shape, slot);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gpu/device.hpp"
 #include "gpu/reduction.hpp"
 
 namespace tutti::gpu {
@@ -15,6 +16,7 @@ struct KernelRow {
 constexpr KernelRow kernel_rows[] = {
 #define TUTTI_KERNEL(name, threads, body) {#name, threads},
 #include "gpu/kernels.def"
+#include "gpu/kernels_move.def"
 #undef TUTTI_KERNEL
 };
 
@@ -23,16 +25,17 @@ constexpr uint64_t round_up(uint64_t value, uint64_t step) {
 }
 
 bool wide(const Agreed& agreed) {
-  return agreed.coll != Coll::allgather && info(agreed.dtype).bytes == 8;
+  return !moves(agreed.coll) && info(agreed.dtype).bytes == 8;
 }
 
 uint64_t ll_limit(Coll coll, const PlanSpace& space) {
   uint64_t inbox_data = space.layout.ll_inbox_bytes / ll_line_bytes * ll_data_bytes;
   // Two-line units: an odd last line would lie past the inbox.
   inbox_data -= std::min<uint64_t>(inbox_data, 2 * ll_data_bytes);
+  const bool whole_vector = coll == Coll::allreduce || coll == Coll::reduce || coll == Coll::bcast;
   for (const LlLimit& row : space.tuning->ll_limits)
     if (space.nranks <= row.up_to_ranks)
-      return std::min(inbox_data, coll == Coll::allreduce ? row.allreduce_bytes : row.block_bytes);
+      return std::min(inbox_data, whole_vector ? row.allreduce_bytes : row.block_bytes);
   return 0;
 }
 
@@ -41,6 +44,17 @@ KernelId ll_kernel_for(const Agreed& agreed, const PlanSpace& space, uint64_t li
   switch (agreed.coll) {
     case Coll::allgather:
       return two ? KernelId::ll_allgather_2 : KernelId::ll_allgather_8;
+    case Coll::bcast:
+      return KernelId::ll_bcast;
+    case Coll::gather:
+      return KernelId::ll_gather;
+    case Coll::scatter:
+      return KernelId::ll_scatter;
+    case Coll::alltoall:
+      return KernelId::ll_alltoall;
+    case Coll::reduce:
+      if (wide(agreed)) return two ? KernelId::ll_reduce_2_wide : KernelId::ll_reduce_8_wide;
+      return two ? KernelId::ll_reduce_2 : KernelId::ll_reduce_8;
     case Coll::reduce_scatter_block:
       if (wide(agreed))
         return two ? KernelId::ll_reduce_scatter_2_wide : KernelId::ll_reduce_scatter_8_wide;
@@ -109,21 +123,41 @@ void cut_chunks(const PushRow& row, const PlanSpace& space, uint32_t rings, uint
   plan.chunks = (part + chunk - 1) / chunk;
 }
 
+KernelId push_kernel_for(Coll coll, bool two) {
+  switch (coll) {
+    case Coll::allgather:
+      return KernelId::push_allgather_8;
+    case Coll::bcast:
+      return KernelId::push_bcast;
+    case Coll::gather:
+      return KernelId::push_gather;
+    case Coll::scatter:
+      return KernelId::push_scatter;
+    case Coll::alltoall:
+      return KernelId::push_alltoall;
+    case Coll::reduce:
+      return two ? KernelId::push_reduce_2 : KernelId::push_reduce_8;
+    case Coll::allreduce:
+      if (!two) return KernelId::push_two_shot_8;
+      [[fallthrough]];
+    default:
+      return two ? KernelId::push_exchange_2 : KernelId::push_exchange_8;
+  }
+}
+
 void plan_push(const Agreed& agreed, const PlanSpace& space, Plan& plan) {
   const uint32_t n = space.nranks;
   const Tuning& tuning = *space.tuning;
   const bool two_shot = agreed.coll == Coll::allreduce && n > 2;
   uint64_t part = plan.bytes;
   std::span<const PushRow> rows = tuning.exchange_rows;
+  plan.kernel = push_kernel_for(agreed.coll, n == 2);
   if (two_shot) {
-    plan.kernel = KernelId::push_two_shot_8;
     part = plan.slice = round_up((plan.bytes + n - 1) / n, 16);
     rows = tuning.two_shot_rows;
-  } else if (agreed.coll == Coll::allgather) {
-    plan.kernel = KernelId::push_allgather_8;
+  } else if (moves(agreed.coll)) {
     rows = tuning.allgather_rows;
   } else {
-    plan.kernel = n == 2 ? KernelId::push_exchange_2 : KernelId::push_exchange_8;
     plan.slice = agreed.coll == Coll::reduce_scatter_block ? plan.bytes : 0;
   }
   const PushRow& row = find_row(rows, part * (n - 1));
@@ -146,8 +180,7 @@ uint32_t most_threads(KernelId id) {
 Plan make_plan(const Agreed& agreed, const PlanSpace& space) {
   Plan plan;
   plan.bytes = agreed.bytes();
-  if (agreed.coll != Coll::allgather)
-    plan.code = reduction_code(agreed.op, agreed.dtype).value_or(0);
+  if (!moves(agreed.coll)) plan.code = reduction_code(agreed.op, agreed.dtype).value_or(0);
   if (plan.bytes <= ll_limit(agreed.coll, space))
     plan_ll(agreed, space, plan);
   else

@@ -14,6 +14,7 @@ namespace tutti::gpu {
 enum class KernelId : uint32_t {
 #define TUTTI_KERNEL(name, threads, body) name,
 #include "gpu/kernels.def"
+#include "gpu/kernels_move.def"
 #undef TUTTI_KERNEL
   count
 };

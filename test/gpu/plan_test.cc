@@ -30,8 +30,7 @@ void expect_sound(const Agreed& agreed, const PlanSpace& space, uint64_t lane_by
   EXPECT_GE(plan.ctas, 1u);
   EXPECT_LE(plan.ctas, space.cta_budget);
   if (plan.ll) {
-    const uint64_t unit_lines =
-        info(agreed.dtype).bytes == 8 && agreed.coll != Coll::allgather ? 2 : 1;
+    const uint64_t unit_lines = info(agreed.dtype).bytes == 8 && !moves(agreed.coll) ? 2 : 1;
     const uint64_t units = (plan.bytes + 12 * unit_lines - 1) / (12 * unit_lines);
     EXPECT_LE(units * unit_lines * ll_line_bytes, space.layout.ll_inbox_bytes);
     return;
@@ -57,7 +56,8 @@ TEST(Plan, FitsLaneInboxAndBudgetAtEverySize) {
     for (uint64_t lane : {smallest_lane_bytes, small_lane_bytes, default_lane_bytes})
       for (uint32_t nranks = 2; nranks <= max_ranks; ++nranks)
         for (uint32_t budget : {4u, 5u, 16u, 132u})
-          for (Coll coll : {Coll::allreduce, Coll::allgather, Coll::reduce_scatter_block})
+          for (Coll coll : {Coll::allreduce, Coll::allgather, Coll::reduce_scatter_block,
+                            Coll::reduce, Coll::bcast, Coll::alltoall, Coll::gather, Coll::scatter})
             for (Dtype dtype : {Dtype::f16, Dtype::f32, Dtype::f64})
               for (uint64_t count = 1; count <= uint64_t{1} << 31; count = count * 3 + 1) {
                 Agreed agreed;

@@ -64,15 +64,22 @@ constexpr Dtype reduced_types[] = {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf
                                    Dtype::i32, Dtype::i64, Dtype::u32, Dtype::u64};
 constexpr Op reduced_ops[] = {Op::sum, Op::prod, Op::min, Op::max};
 
+bool whole_vector(Coll coll) {
+  return coll == Coll::allreduce || coll == Coll::reduce || coll == Coll::bcast;
+}
+
 Agreed random_call(World& w, uint64_t max_bytes) {
   Agreed agreed;
-  const Coll colls[] = {Coll::allreduce, Coll::allreduce, Coll::allgather,
-                        Coll::reduce_scatter_block};
-  agreed.coll = colls[w.agreed.below(4)];
+  const Coll colls[] = {
+      Coll::allreduce, Coll::allreduce, Coll::allgather, Coll::reduce_scatter_block,
+      Coll::reduce,    Coll::bcast,     Coll::alltoall,  Coll::gather,
+      Coll::scatter};
+  agreed.coll = colls[w.agreed.below(std::size(colls))];
+  agreed.root = static_cast<int>(w.agreed.below(static_cast<uint64_t>(w.job.nranks())));
   agreed.op = reduced_ops[w.agreed.below(4)];
   agreed.dtype = reduced_types[w.agreed.below(8)];
-  if (agreed.coll == Coll::allgather && w.agreed.below(2)) agreed.dtype = Dtype::byte;
-  if (agreed.coll != Coll::allreduce) max_bytes /= static_cast<uint64_t>(w.job.nranks());
+  if (gpu::moves(agreed.coll) && w.agreed.below(2)) agreed.dtype = Dtype::byte;
+  if (!whole_vector(agreed.coll)) max_bytes /= static_cast<uint64_t>(w.job.nranks());
   // Sizes uniform in the logarithm, with awkward ends; some are zero.
   const uint64_t most = std::max<uint64_t>(1, max_bytes / info(agreed.dtype).extent);
   int bits = 0;
@@ -90,46 +97,65 @@ class Trial {
       : w_(w), agreed_(agreed), seed_(seed) {
     const uint64_t n = static_cast<uint64_t>(w.job.nranks());
     const uint64_t block = agreed.bytes();
-    send_bytes_ = agreed.coll == Coll::reduce_scatter_block ? n * block : block;
-    recv_bytes_ = agreed.coll == Coll::allgather ? n * block : block;
-    in_place_ = w.own.below(3) == 0;
+    const Coll coll = agreed.coll;
+    const bool at_root = w.job.rank() == agreed.root;
+    const bool blocks_in =
+        coll == Coll::reduce_scatter_block || coll == Coll::alltoall || coll == Coll::scatter;
+    const bool blocks_out =
+        coll == Coll::allgather || coll == Coll::alltoall || coll == Coll::gather;
+    send_bytes_ = blocks_in ? n * block : block;
+    recv_bytes_ = blocks_out ? n * block : block;
+    // Which buffers exist, and who may be in place. A bcast always is: its one buffer is recv.
+    const bool only_root = coll == Coll::reduce || coll == Coll::gather;
+    has_input_ = at_root || (coll != Coll::bcast && coll != Coll::scatter);
+    has_output_ = at_root || !only_root;
+    in_place_ = w.own.below(3) == 0 && has_input_ && has_output_;
+    if (coll == Coll::bcast) in_place_ = true;
+    // At the root of a scatter in place, where the blocks lie, nothing comes out.
+    if (coll == Coll::scatter && in_place_) {
+      has_output_ = false;
+      in_place_ = false;
+    }
     send_kind_ = managed_too && w.own.below(8) == 0 ? Kind::managed : Kind::device;
     recv_kind_ = managed_too && w.own.below(8) == 0 ? Kind::managed : Kind::device;
     if (in_place_) recv_bytes_ = std::max(send_bytes_, recv_bytes_);
-    send_.reset(in_place_ ? nullptr : new Buffer(w.job, send_kind_, send_bytes_, offset()));
-    recv_.reset(new Buffer(w.job, recv_kind_, recv_bytes_, offset()));
+    if (has_input_ && !in_place_) send_.reset(new Buffer(w.job, send_kind_, send_bytes_, offset()));
+    if (has_output_) recv_.reset(new Buffer(w.job, recv_kind_, recv_bytes_, offset()));
     fill();
   }
 
   gpu::Call call() const {
     gpu::Call call;
     call.agreed = agreed_;
-    call.recv = recv_->data();
-    call.send = in_place_ ? recv_->data() : send_->data();
+    call.recv = recv_ ? recv_->data() : nullptr;
+    call.send = in_place_ ? call.recv : send_ ? send_->data() : nullptr;
     call.recv_kind = recv_kind_;
     call.send_kind = in_place_ ? recv_kind_ : send_kind_;
     return call;
   }
 
   std::string text() const {
-    return tutti::text("{} {} {} count {} in place {} send +{} recv +{} seed {}",
+    return tutti::text("{} {} {} count {} root {} in place {} send +{} recv +{} seed {}",
                        name(agreed_.coll), name(agreed_.op), name(agreed_.dtype), agreed_.count,
-                       in_place_, in_place_ ? 0 : reinterpret_cast<uintptr_t>(send_->data()) % 16,
-                       reinterpret_cast<uintptr_t>(recv_->data()) % 16, seed_);
+                       agreed_.root, in_place_,
+                       send_ ? reinterpret_cast<uintptr_t>(send_->data()) % 16 : 0,
+                       recv_ ? reinterpret_cast<uintptr_t>(recv_->data()) % 16 : 0, seed_);
   }
 
   // Reads the result back and compares every byte.
   void check() {
     std::vector<uint8_t> result(recv_bytes_);
-    if (!recv_->get(result.data())) w_.job.fail("canary of recv overwritten: " + text());
-    if (!in_place_) {
+    if (recv_ && !recv_->get(result.data())) w_.job.fail("canary of recv overwritten: " + text());
+    if (send_) {
       std::vector<uint8_t> sent(send_bytes_);
       if (!send_->get(sent.data()) || sent != input_) w_.job.fail("send buffer changed: " + text());
     }
+    if (!recv_) return;
     const uint64_t width = info(agreed_.dtype).extent;
-    const uint64_t elements = agreed_.coll == Coll::allgather
-                                  ? agreed_.count * static_cast<uint64_t>(w_.job.nranks())
-                                  : agreed_.count;
+    const bool blocks = agreed_.coll == Coll::allgather || agreed_.coll == Coll::alltoall ||
+                        agreed_.coll == Coll::gather;
+    const uint64_t elements =
+        blocks ? agreed_.count * static_cast<uint64_t>(w_.job.nranks()) : agreed_.count;
     for (uint64_t i = 0; i < elements; ++i) {
       const uint64_t want = expected(i);
       const uint64_t have = read_bits(result.data() + i * width, width);
@@ -159,21 +185,31 @@ class Trial {
     }
     std::vector<uint8_t> poison(recv_bytes_, 0xff);
     if (in_place_) {
-      const uint64_t at = agreed_.coll == Coll::allgather
-                              ? static_cast<uint64_t>(w_.job.rank()) * agreed_.bytes()
-                              : 0;
-      std::copy(input_.begin(), input_.end(), poison.begin() + static_cast<ptrdiff_t>(at));
-    } else {
-      send_->put(input_.data());
+      const bool own_block = agreed_.coll == Coll::allgather || agreed_.coll == Coll::gather;
+      const uint64_t at = own_block ? static_cast<uint64_t>(w_.job.rank()) * agreed_.bytes() : 0;
+      if (has_input_)
+        std::copy(input_.begin(), input_.end(), poison.begin() + static_cast<ptrdiff_t>(at));
     }
-    recv_->put(poison.data());
+    if (send_) send_->put(input_.data());
+    if (recv_) recv_->put(poison.data());
   }
 
   uint64_t expected(uint64_t i) const {
-    if (agreed_.coll == Coll::allgather)
-      return element(static_cast<int>(i / agreed_.count), i % agreed_.count) & mask();
-    if (agreed_.coll == Coll::reduce_scatter_block)
-      i += static_cast<uint64_t>(w_.job.rank()) * agreed_.count;
+    const uint64_t own_block = static_cast<uint64_t>(w_.job.rank()) * agreed_.count;
+    switch (agreed_.coll) {
+      case Coll::allgather:
+      case Coll::gather:
+        return element(static_cast<int>(i / agreed_.count), i % agreed_.count) & mask();
+      case Coll::alltoall:
+        return element(static_cast<int>(i / agreed_.count), own_block + i % agreed_.count) & mask();
+      case Coll::bcast:
+        return element(agreed_.root, i) & mask();
+      case Coll::scatter:
+        return element(agreed_.root, own_block + i) & mask();
+      default:
+        break;
+    }
+    if (agreed_.coll == Coll::reduce_scatter_block) i += own_block;
     std::vector<uint64_t> bits;
     for (int r = 0; r < w_.job.nranks(); ++r) bits.push_back(element(r, i) & mask());
     return folded_bits(agreed_.dtype, agreed_.op, bits);
@@ -184,8 +220,7 @@ class Trial {
   }
   bool both_nan(uint64_t a, uint64_t b) const {
     // Only of a NaN that a sum or product makes the payload is open.
-    if (agreed_.coll == Coll::allgather || agreed_.op == Op::min || agreed_.op == Op::max)
-      return false;
+    if (gpu::moves(agreed_.coll) || agreed_.op == Op::min || agreed_.op == Op::max) return false;
     const auto nan = [&](uint64_t bits) {
       switch (agreed_.dtype) {
         case Dtype::f32:
@@ -208,6 +243,7 @@ class Trial {
   uint64_t seed_;
   uint64_t send_bytes_ = 0, recv_bytes_ = 0;
   bool in_place_ = false;
+  bool has_input_ = true, has_output_ = true;
   Kind send_kind_, recv_kind_;
   std::unique_ptr<Buffer> send_, recv_;
   std::vector<uint8_t> input_;
@@ -342,6 +378,16 @@ long since_last(World& w, const char* what) {
   return static_cast<long>(w.job.worst(static_cast<double>(more)));
 }
 
+// A call that goes to a lingering kernel if one is there.
+Agreed lingering_call(World& w) {
+  while (true) {
+    const Agreed agreed = random_call(w, 900);
+    if (agreed.coll == Coll::allreduce || agreed.coll == Coll::allgather ||
+        agreed.coll == Coll::reduce_scatter_block)
+      return agreed;
+  }
+}
+
 // Calls small and not, at once after the last one or about when the window ends, so that the kernel
 // leaves while its host rings.
 void linger_calls(World& w, uint64_t linger_ns, int iterations) {
@@ -354,7 +400,8 @@ void linger_calls(World& w, uint64_t linger_ns, int iterations) {
     Trials trials;
     for (int k = 0; k < 8; ++k)
       trials.push_back(std::make_unique<Trial>(
-          w, random_call(w, w.agreed.below(6) ? 900 : w.options.max_bytes / 4), w.agreed.next()));
+          w, w.agreed.below(6) ? lingering_call(w) : random_call(w, w.options.max_bytes / 4),
+          w.agreed.next()));
     for (const auto& trial : trials) {
       if (w.own.below(8) == 0)
         usleep(static_cast<useconds_t>(window_ns(w) / 1000 * (900 + w.own.below(200)) / 1000));
