@@ -39,13 +39,19 @@ struct LingerLine {
 // Whether a kernel shall stay, from what the calls so far looked like.
 //
 // What it costs is not seen from here: a program that synchronises the device, or frees memory, waits
-// for the rest of the window. So a stay must pay: one that was rung fewer than `worth` times counts as
-// a loss, and after each loss twice as many calls close to each other must be seen before the next
-// one (a program that synchronises after every call waits for 1 in `most_calls`).
+// for the rest of the window, and a kernel that fills the device is short of one SM. So a stay must
+// pay: one whose rings gained less than a window is a loss, and after each loss twice as many calls
+// close to each other must be seen before the next one (a program that synchronises after every call
+// waits for 1 in `most_calls`).
+//
+// The window. On two H200s (2026-11-30, bench/results/2026-11-30-gpu-linger) 20 and 50 us give the same
+// medians; a synchronisation of the device takes 52 us longer with 50. Calls that follow each other
+// within 20 us leave the program no time to wait for a kernel of any length in between, so that only
+// the end of a burst of calls meets the program's kernels.
 class LingerPolicy {
  public:
-  // A ring gains 4 us against a launch (H200, gpu-lab section 3), a window costs 50 us at most.
-  static constexpr uint32_t worth = 12;
+  // What a ring gains against a launch: 3.5-3.7 us from 8 B to 4 KiB, 2 at 16 KiB.
+  static constexpr uint64_t gain_ns = 3'500;
   static constexpr uint32_t fewest_calls = 2;
   static constexpr uint32_t most_calls = 4096;
 
@@ -53,13 +59,14 @@ class LingerPolicy {
   bool call(uint64_t now_ns, uint64_t window_ns) {
     const bool close = last_call_ns_ != 0 && now_ns - last_call_ns_ < window_ns;
     last_call_ns_ = now_ns;
+    window_ns_ = window_ns;
     close_calls_ = close ? close_calls_ + 1 : 0;
     return close_calls_ >= calls_wanted_;
   }
   void rung() { ++rings_; }
   // The kernel has left.
   void left() {
-    if (rings_ >= worth)
+    if (rings_ * gain_ns >= window_ns_)
       calls_wanted_ = calls_wanted_ / 4 > fewest_calls ? calls_wanted_ / 4 : fewest_calls;
     else if (calls_wanted_ < most_calls && !eager.load(std::memory_order_relaxed))
       calls_wanted_ *= 2;
@@ -73,6 +80,7 @@ class LingerPolicy {
   uint32_t close_calls_ = 0;
   uint32_t calls_wanted_ = fewest_calls;
   uint32_t rings_ = 0;
+  uint64_t window_ns_ = 0;
 };
 
 class Linger {

@@ -64,9 +64,9 @@ inline constexpr LlLimit ll_limits[] = {
 // made for one reduction gained nothing that the noise shows (8.2-8.7 us against 8.5-8.7 at 8 B).
 inline constexpr LlRow ll_rows[] = {
     {32, 32}, {2048, 128}, {8192, 256}, {48 << 10, 512}, {no_limit, 1024}};
-// Two ranks: the laboratory's lingering kernel of 512 threads needs 4.2 us at 8 B, 4.7 at 4 KiB, 5.9 at
-// 16 KiB, where a launch needs 7.2-8.5; this one of 384 has 18 KiB in one pass. More ranks: from the
-// number of lines a thread, not measured.
+// Two ranks, allreduce (bench/results/2026-11-30-gpu-linger): 5.2 us at 8 B, 5.5 at 4 KiB, 6.1 at 8 and 7.1
+// at 16 KiB, where launches need 8.5-9.3; 384 threads have 18 KiB in one pass. Allgather and reduce_scatter
+// gain 3.3 us to blocks of 4 KiB and 1.6 at 16. More ranks: from the number of lines a thread, not measured.
 inline constexpr LingerLimit linger_limits[] = {{2, 16 << 10}, {4, 4 << 10}, {8, 2 << 10}};
 // 64 + 64 CTAs: 48 + 64 and 32 + 64 cost 1-10 % to 64 MiB; 48 + 84 is equal at 1 GiB. Chunks: at 64 MiB
 // 32 KiB need 259 us, 64 KiB 214, 128 KiB 204; from 256 MiB up 128 and 256 KiB are equal. A lane of 54
