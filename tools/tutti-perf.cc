@@ -76,6 +76,9 @@ struct Call {
   MPI_Datatype type;
   MPI_Op op;
   MPI_Comm comm;
+  // Of the forms with a count for each rank: all the same, one behind the other.
+  const int* counts = nullptr;
+  const int* displs = nullptr;
 };
 
 struct Collective {
@@ -121,6 +124,77 @@ const Collective collectives[] = {
      [](const Call& c, MPI_Request* r) {
        return MPI_Ireduce_scatter_block(c.send, c.recv, c.count, c.type, c.op, c.comm, r);
      }},
+    {"reduce_scatter", true, false, false, false,
+     [](const Call& c) {
+       return MPI_Reduce_scatter(c.send, c.recv, c.counts, c.type, c.op, c.comm);
+     },
+     [](const Call& c, MPI_Request* r) {
+       return MPI_Ireduce_scatter(c.send, c.recv, c.counts, c.type, c.op, c.comm, r);
+     }},
+    {"reduce", false, false, false, false,
+     [](const Call& c) { return MPI_Reduce(c.send, c.recv, c.count, c.type, c.op, 0, c.comm); },
+     [](const Call& c, MPI_Request* r) {
+       return MPI_Ireduce(c.send, c.recv, c.count, c.type, c.op, 0, c.comm, r);
+     }},
+    {"scan", false, false, false, false,
+     [](const Call& c) { return MPI_Scan(c.send, c.recv, c.count, c.type, c.op, c.comm); },
+     [](const Call& c, MPI_Request* r) {
+       return MPI_Iscan(c.send, c.recv, c.count, c.type, c.op, c.comm, r);
+     }},
+    {"exscan", false, false, false, false,
+     [](const Call& c) { return MPI_Exscan(c.send, c.recv, c.count, c.type, c.op, c.comm); },
+     [](const Call& c, MPI_Request* r) {
+       return MPI_Iexscan(c.send, c.recv, c.count, c.type, c.op, c.comm, r);
+     }},
+    {"gather", false, true, false, false,
+     [](const Call& c) {
+       return MPI_Gather(c.send, c.count, c.type, c.recv, c.count, c.type, 0, c.comm);
+     },
+     [](const Call& c, MPI_Request* r) {
+       return MPI_Igather(c.send, c.count, c.type, c.recv, c.count, c.type, 0, c.comm, r);
+     }},
+    {"gatherv", false, true, false, false,
+     [](const Call& c) {
+       return MPI_Gatherv(c.send, c.count, c.type, c.recv, c.counts, c.displs, c.type, 0, c.comm);
+     },
+     [](const Call& c, MPI_Request* r) {
+       return MPI_Igatherv(c.send, c.count, c.type, c.recv, c.counts, c.displs, c.type, 0, c.comm,
+                           r);
+     }},
+    {"scatter", true, false, false, false,
+     [](const Call& c) {
+       return MPI_Scatter(c.send, c.count, c.type, c.recv, c.count, c.type, 0, c.comm);
+     },
+     [](const Call& c, MPI_Request* r) {
+       return MPI_Iscatter(c.send, c.count, c.type, c.recv, c.count, c.type, 0, c.comm, r);
+     }},
+    {"scatterv", true, false, false, false,
+     [](const Call& c) {
+       return MPI_Scatterv(c.send, c.counts, c.displs, c.type, c.recv, c.count, c.type, 0, c.comm);
+     },
+     [](const Call& c, MPI_Request* r) {
+       return MPI_Iscatterv(c.send, c.counts, c.displs, c.type, c.recv, c.count, c.type, 0, c.comm,
+                            r);
+     }},
+    {"allgatherv", false, true, false, false,
+     [](const Call& c) {
+       return MPI_Allgatherv(c.send, c.count, c.type, c.recv, c.counts, c.displs, c.type, c.comm);
+     },
+     [](const Call& c, MPI_Request* r) {
+       return MPI_Iallgatherv(c.send, c.count, c.type, c.recv, c.counts, c.displs, c.type, c.comm,
+                              r);
+     }},
+    {"alltoallv", true, true, false, false,
+     [](const Call& c) {
+       return MPI_Alltoallv(c.send, c.counts, c.displs, c.type, c.recv, c.counts, c.displs, c.type,
+                            c.comm);
+     },
+     [](const Call& c, MPI_Request* r) {
+       return MPI_Ialltoallv(c.send, c.counts, c.displs, c.type, c.recv, c.counts, c.displs, c.type,
+                             c.comm, r);
+     }},
+    {"barrier", false, false, false, false, [](const Call& c) { return MPI_Barrier(c.comm); },
+     [](const Call& c, MPI_Request* r) { return MPI_Ibarrier(c.comm, r); }},
 };
 
 // ---- tutti's counters, where it is loaded. ----
@@ -272,12 +346,18 @@ Row measure(const Job& job, size_t bytes) {
       job.options.in_place
           ? input
           : std::vector<char>(elements * job.type.bytes * (c.all_recv ? job.nranks : 1), 0x55));
+  const auto count = static_cast<int>(elements);
+  const std::vector<int> counts(static_cast<size_t>(job.nranks), count);
+  std::vector<int> displs;
+  for (int r = 0; r < job.nranks; ++r) displs.push_back(r * count);
   Call call = {job.options.in_place ? MPI_IN_PLACE : send.data(),
                recv.data(),
-               static_cast<int>(elements),
+               count,
                job.type.handle,
                job.op,
-               MPI_COMM_WORLD};
+               MPI_COMM_WORLD,
+               counts.data(),
+               displs.data()};
   run_once(job, call);
   if (c.reduces && job.options.op == "sum" && job.type.bytes > 1 && !sum_is_right(job, recv.read()))
     fail("wrong result of " + std::to_string(bytes) + " bytes");
@@ -392,7 +472,7 @@ void add_options(CLI::App& app, Options& options) {
   const CLI::AsSizeValue binary(false);  // k is 1024
   std::vector<std::string> names;
   for (const Collective& row : collectives) names.push_back(row.name);
-  app.add_option("-c,--collective,collective", options.collective, "What to measure.")
+  app.add_option("-c,--coll,--collective,collective", options.collective, "What to measure.")
       ->check(CLI::IsMember(names))
       ->capture_default_str();
   app.add_option("-s,--sizes", options.sizes, "Sizes in bytes, as 8,4k,1m.")
