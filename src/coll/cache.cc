@@ -29,7 +29,7 @@ void ScheduleCache::sign(const Algorithm& algorithm, const Problem& problem, con
   wanted_.insert(wanted_.end(), params.values.begin(), params.values.end());
   const bool ordered = agreed.op == Op::user && !agreed.commutative;
   wanted_.push_back(static_cast<uint64_t>(agreed.coll) | (ordered ? 256 : 0) |
-                    (local.in_place ? 512 : 0) |
+                    (local.in_place ? 512 : 0) | (agreed.wide ? 1024 : 0) |
                     static_cast<uint64_t>(info(agreed.dtype).extent) << 16);
   wanted_.push_back(agreed.count);
   wanted_.push_back(static_cast<uint64_t>(agreed.root));

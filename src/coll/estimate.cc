@@ -58,6 +58,7 @@ Scale::Scale(const Agreed& agreed, const Topology& topology)
   }
   inside = one_gpu ? Level::shared_gpu : one_domain ? Level::nvlink : Level::node;
   nics = std::max(1, fewest);
+  if (agreed.wide) bytes *= 2;  // fp32 of 16-bit elements
   log_near = log2_up(near);
   log_far = log2_up(far);
   folds = (topology.nranks & (topology.nranks - 1)) != 0;

@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "base/log.hpp"
+#include "sched/widen.hpp"
 
 namespace tutti {
 
@@ -39,8 +40,12 @@ Status generate(const Algorithm& algorithm, const Problem& problem, const Place&
   out.input_count = size.input;
   out.output_count = size.output;
   out.scratch_count = 0;
+  out.wide_count = 0;
   ScheduleBuilder builder(out, place.rank, place.nranks());
-  Status status = algorithm.generate(problem, place, builder);
+  Problem narrow = problem;
+  narrow.agreed.wide = false;
+  Status status = algorithm.generate(narrow, place, builder);
+  if (status.ok() && problem.agreed.wide) widen(problem, out);
   if (!status.ok())
     TUTTI_ERROR("coll", "no schedule for {} by {}, {} ranks, {} elements: {}",
                 name(problem.agreed.coll), algorithm.scheme, place.nranks(), problem.agreed.count,

@@ -76,7 +76,8 @@ struct Algorithm {
 std::span<const Algorithm* const> algorithms();
 const Algorithm* find_algorithm(Coll coll, std::string_view scheme);
 
-// The whole schedule of one rank: sizes, then the algorithm's steps. `out` is replaced; its memory
+// The whole schedule of one rank: sizes, then the algorithm's steps, widened if that is agreed. `out`
+// is replaced; its memory
 // is used again.
 Status generate(const Algorithm& algorithm, const Problem& problem, const Place& place,
                 Schedule& out);

@@ -25,6 +25,9 @@ struct Agreed {
   // Elements of each rank's block, nranks long: allgatherv and reduce_scatter only.
   std::span<const uint64_t> counts;
   int root = 0;
+  // Of 16-bit sums and products: partial ones are kept and sent as fp32 (`wide` places of a schedule),
+  // and rounded once, at the end.
+  bool wide = false;
 
   uint64_t bytes() const { return count * info(dtype).extent; }
 };

@@ -101,4 +101,9 @@ constexpr bool op_valid(Op op, Dtype dtype) {
   return false;
 }
 
+// Whether partial results lose digits in the type itself and not in fp32.
+constexpr bool gains_by_fp32(Op op, Dtype dtype) {
+  return (op == Op::sum || op == Op::prod) && (dtype == Dtype::f16 || dtype == Dtype::bf16);
+}
+
 }  // namespace tutti

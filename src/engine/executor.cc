@@ -36,6 +36,9 @@ bool in_bounds(const Schedule& schedule, const Ref& ref) {
     case Space::scratch:
       limit = schedule.scratch_count;
       break;
+    case Space::wide:
+      limit = schedule.wide_count;
+      break;
   }
   return ref.count <= limit && ref.offset <= limit - ref.count;
 }
@@ -88,6 +91,10 @@ const char* Executor::fault_of(uint32_t i) const {
   if (local && step.to.count != step.from.count) return "its ranges differ in length";
   if (step.kind == StepKind::reduce && step.with.count != step.from.count)
     return "its operands differ in length";
+  const bool wide = step.to.space == Space::wide;
+  if (step.kind == StepKind::reduce && step.to.count != 0 &&
+      ((step.from.space == Space::wide) != wide || (step.with.space == Space::wide) != wide))
+    return "its operands differ in width";
   return nullptr;
 }
 
@@ -127,17 +134,17 @@ void Executor::count_edges() {
 }
 
 const void* Executor::source(const Ref& ref) const {
-  const void* base = call_.input;
-  if (ref.space == Space::output) base = call_.output;
-  if (ref.space == Space::scratch) base = call_.scratch;
-  if (ref.count == 0) return base;
-  return static_cast<const char*>(base) + ref.offset * places_.extent_bytes;
+  if (ref.space != Space::input) return target(ref);
+  if (ref.count == 0) return call_.input;
+  return static_cast<const char*>(call_.input) + ref.offset * places_.extent_bytes;
 }
 
 void* Executor::target(const Ref& ref) const {
-  void* base = ref.space == Space::scratch ? call_.scratch : call_.output;
+  void* base = call_.output;
+  if (ref.space == Space::scratch) base = call_.scratch;
+  if (ref.space == Space::wide) base = call_.wide.memory;
   if (ref.count == 0) return base;
-  return static_cast<char*>(base) + ref.offset * places_.extent_bytes;
+  return static_cast<char*>(base) + bytes_of({ref.space, 0, ref.offset});
 }
 
 uint64_t Executor::wire_tag(const Step& step) const {
@@ -146,6 +153,12 @@ uint64_t Executor::wire_tag(const Step& step) const {
 }
 
 Status Executor::start() {
+  if (places_.schedule->wide_count != 0 && call_.wide.memory == nullptr) {
+    TUTTI_ERROR("engine",
+                "a schedule keeps {} elements as fp32, and the call has no place for them",
+                places_.schedule->wide_count);
+    return Code::internal;
+  }
   std::ranges::copy(in_degrees_, missing_.begin());
   ready_.clear();
   ready_head_ = 0;
@@ -221,21 +234,33 @@ void Executor::run_step(uint32_t step_number) {
     case StepKind::group:
       start_group(step_number);
       return;
-    case StepKind::copy: {
-      const void* from = source(step.from);
-      void* to = target(step.to);
-      // In place, a copy from input to output may have nothing to do.
-      if (status_.ok() && from != to)
-        std::memmove(to, from, step.from.count * places_.extent_bytes);
+    case StepKind::copy:
+      if (status_.ok()) copy(step);
+      break;
+    case StepKind::reduce: {
+      const Reduction& reduction =
+          step.to.space == Space::wide ? call_.wide.reduction : call_.reduction;
+      if (status_.ok())
+        reduction.function(reduction, target(step.to), source(step.from), source(step.with),
+                           step.from.count);
       break;
     }
-    case StepKind::reduce:
-      if (status_.ok())
-        call_.reduction.function(call_.reduction, target(step.to), source(step.from),
-                                 source(step.with), step.from.count);
-      break;
   }
   finish(step_number);
+}
+
+void Executor::copy(const Step& step) {
+  const void* from = source(step.from);
+  void* to = target(step.to);
+  const bool widens = step.to.space == Space::wide, narrows = step.from.space == Space::wide;
+  if (widens == narrows) {
+    // In place, a copy from input to output may have nothing to do.
+    if (from != to) std::memmove(to, from, bytes_of(step.from));
+  } else if (widens) {
+    call_.wide.widen(to, from, step.from.count);
+  } else {
+    call_.wide.narrow(to, from, step.from.count);
+  }
 }
 
 void Executor::post(uint32_t step_number) {
@@ -249,9 +274,8 @@ void Executor::post(uint32_t step_number) {
   }
   Result<Transport::Handle> handle =
       step.kind == StepKind::send
-          ? transport.send(step.peer, tag, source(step.from),
-                           step.from.count * places_.extent_bytes)
-          : transport.recv(step.peer, tag, target(step.to), step.to.count * places_.extent_bytes);
+          ? transport.send(step.peer, tag, source(step.from), bytes_of(step.from))
+          : transport.recv(step.peer, tag, target(step.to), bytes_of(step.to));
   if (handle.ok()) {
     flight_.push_back({step_number, *handle, nullptr});
     return;

@@ -36,6 +36,15 @@ struct Reduction {
   void* context = nullptr;  // a user operation's
 };
 
+// For schedules with wide places: their memory, and what is done there. A group step between wide
+// ranges is one of fp32 elements.
+struct Widening {
+  void* memory = nullptr;  // schedule's wide_count floats
+  Reduction reduction;     // of fp32
+  void (*widen)(void* to, const void* from, size_t count) = nullptr;
+  void (*narrow)(void* to, const void* from, size_t count) = nullptr;
+};
+
 // What runs group steps. The room that joins schedules with kernels, shared memory and the fabric
 // implements it.
 class GroupRunner {
@@ -56,6 +65,7 @@ struct ExecutorCall {
   void* scratch = nullptr;
   Reduction reduction;
   uint64_t sequence = 0;
+  Widening wide = {};
 };
 
 class Executor final : public Operation {
@@ -97,6 +107,10 @@ class Executor final : public Operation {
   const char* fault_of(uint32_t step) const;
   void count_edges();
 
+  void copy(const Step& step);
+  size_t bytes_of(const Ref& ref) const {
+    return ref.count * (ref.space == Space::wide ? sizeof(float) : places_.extent_bytes);
+  }
   const void* source(const Ref& ref) const;
   void* target(const Ref& ref) const;
   uint64_t wire_tag(const Step& step) const;

@@ -84,6 +84,21 @@ std::vector<Piece> exchanged(std::span<const Problem> problems, int rank) {
 
 }  // namespace
 
+uint64_t result_count(const Problem& problem, int rank, int nranks) {
+  const Agreed& agreed = problem.agreed;
+  switch (agreed.coll) {
+    case Coll::reduce:
+      return rank == agreed.root ? agreed.count : 0;
+    case Coll::exscan:
+      return rank == 0 ? 0 : agreed.count;
+    case Coll::reduce_scatter:
+    case Coll::reduce_scatter_block:
+      return rank < nranks ? agreed_block(agreed, rank).count : 0;
+    default:
+      return agreed.count;
+  }
+}
+
 bool replicated(Coll coll) {
   return coll == Coll::allreduce;
 }

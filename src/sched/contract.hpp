@@ -36,6 +36,9 @@ std::vector<Piece> contribution(const Problem& problem, int rank, int nranks);
 // the output must be as it was.
 std::vector<Piece> expectation(std::span<const Problem> problems, int rank);
 
+// Of reductions: elements of the result, which lies at the front of the output.
+uint64_t result_count(const Problem& problem, int rank, int nranks);
+
 // Whether the output must be the same, bit for bit, on every rank.
 bool replicated(Coll coll);
 // Whether the collective combines values.

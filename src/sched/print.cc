@@ -12,7 +12,7 @@ namespace tutti {
 namespace {
 
 std::string text_of(const Ref& ref) {
-  constexpr std::array names = {"input", "output", "scratch"};
+  constexpr std::array names = {"input", "output", "scratch", "wide"};
   return text("{}[{}, {})", names[static_cast<size_t>(ref.space)], ref.offset,
               ref.offset + ref.count);
 }

@@ -39,6 +39,7 @@ struct Schedule {
   uint64_t input_count = 0;  // elements
   uint64_t output_count = 0;
   uint64_t scratch_count = 0;
+  uint64_t wide_count = 0;
   std::vector<Step> steps;
   std::vector<uint32_t> after;
   std::vector<Group> groups;

@@ -10,8 +10,12 @@
 
 namespace tutti {
 
-// Input: what the call reads (equals output when in place). Scratch: the schedule's own.
-enum class Space : uint8_t { input, output, scratch };
+// Input: what the call reads (equals output when in place). Scratch: the schedule's own. Wide: the
+// schedule's own, of fp32 elements where those of the call have 16 bits: for partial sums. Copies
+// between wide and other places convert; the operands of a reduction and both ends of a message are
+// all wide or none.
+enum class Space : uint8_t { input, output, scratch, wide };
+inline constexpr size_t space_count = 4;
 
 // A range of elements of the call's dtype.
 struct Ref {

@@ -14,7 +14,7 @@ namespace tutti {
 const char* name(Rule rule) {
   constexpr std::array names = {
       "form",         "bounds", "shape",     "message",   "race",  "deadlock", "uninitialized",
-      "contribution", "order",  "same_bits", "untouched", "group", "barrier"};
+      "contribution", "order",  "same_bits", "untouched", "group", "barrier",  "precision"};
   return names[static_cast<size_t>(rule)];
 }
 
@@ -49,12 +49,13 @@ class Terms {
  public:
   struct Term {
     int32_t first, last, size;  // lowest and highest rank, number of ranks
+    bool rounded = false;       // from fp32 to 16 bits, or in 16 bits all along
   };
-  enum class Join { fine, overlap, order };
+  enum class Join { fine, overlap, order, rounded };
 
   explicit Terms(int nranks) : words_(words(static_cast<size_t>(nranks))) {
     for (int r = 0; r < nranks; ++r) {
-      terms_.push_back({r, r, 1});
+      terms_.push_back({r, r, 1, false});
       sets_.resize(sets_.size() + words_);
       set(&sets_[sets_.size() - words_], static_cast<size_t>(r));
     }
@@ -75,6 +76,10 @@ class Terms {
         return Join::overlap;
       }
     const Term a = terms_[lower], b = terms_[higher];
+    if (a.rounded || b.rounded) {
+      known_.erase(at);
+      return Join::rounded;
+    }
     const bool whole = a.last - a.first + 1 == a.size && b.last - b.first + 1 == b.size;
     if (b.first < a.first || (!commutative && (!whole || a.last + 1 != b.first))) {
       known_.erase(at);
@@ -82,11 +87,24 @@ class Terms {
     }
     *joined = static_cast<uint32_t>(terms_.size());
     at->second = *joined;
-    terms_.push_back({a.first, std::max(a.last, b.last), a.size + b.size});
+    terms_.push_back({a.first, std::max(a.last, b.last), a.size + b.size, false});
     sets_.resize(sets_.size() + words_);
     for (size_t w = 0; w < words_; ++w)
       sets_[*joined * words_ + w] = sets_[lower * words_ + w] | sets_[higher * words_ + w];
     return Join::fine;
+  }
+
+  // The same in 16 bits. What a rank contributed is exact in them.
+  uint32_t round(uint32_t term) {
+    const Term whole = terms_[term];
+    if (whole.size == 1 || whole.rounded) return term;
+    auto [at, fresh] = rounded_.try_emplace(term, static_cast<uint32_t>(terms_.size()));
+    if (!fresh) return at->second;
+    terms_.push_back({whole.first, whole.last, whole.size, true});
+    sets_.resize(sets_.size() + words_);
+    for (size_t w = 0; w < words_; ++w)
+      sets_[(terms_.size() - 1) * words_ + w] = sets_[term * words_ + w];
+    return at->second;
   }
 
  private:
@@ -94,6 +112,7 @@ class Terms {
   std::vector<Term> terms_;
   std::vector<uint64_t> sets_;
   std::unordered_map<uint64_t, uint32_t> known_;
+  std::unordered_map<uint32_t, uint32_t> rounded_;
 };
 
 // Elements [begin, end) hold `term` of index begin + delta (modulo 2^64) onwards.
@@ -188,7 +207,7 @@ int touches(const Step& step, uint32_t number, Touch* out) {
 }
 
 const char* space_name(Space space) {
-  constexpr std::array names = {"input", "output", "scratch"};
+  constexpr std::array names = {"input", "output", "scratch", "wide"};
   return names[static_cast<size_t>(space)];
 }
 
@@ -224,6 +243,7 @@ class Proof {
     commutative_ = agreed.op != Op::user || agreed.commutative;
     combines_ = reduces(agreed.coll);
     knows_ = agreed.coll == Coll::barrier;
+    wide_ = agreed.wide;
     for (int r = 0; r < nranks_; ++r) check_form(r);
     match_messages();
     match_groups();
@@ -238,7 +258,7 @@ class Proof {
  private:
   const Schedule& of(int rank) const { return schedules_[static_cast<size_t>(rank)]; }
   Memory& memory(int rank, Space space) {
-    return memory_[static_cast<size_t>(rank) * 3 + static_cast<size_t>(space)];
+    return memory_[static_cast<size_t>(rank) * space_count + static_cast<size_t>(space)];
   }
   size_t global(int rank, uint32_t step) const { return first_[static_cast<size_t>(rank)] + step; }
 
@@ -270,11 +290,13 @@ class Proof {
   }
 
   void check_bounds(const Schedule& s, uint32_t i, const Ref& ref) {
-    const uint64_t sizes[] = {s.input_count, s.output_count, s.scratch_count};
+    const uint64_t sizes[] = {s.input_count, s.output_count, s.scratch_count, s.wide_count};
     const uint64_t size = sizes[static_cast<size_t>(ref.space)];
     if (ref.count != 0 && (ref.offset > size || ref.count > size - ref.offset))
       fail(Rule::bounds, "rank {} step {}: {} of {} elements", s.rank, i, text_of(ref), size);
   }
+
+  static bool is_wide(const Ref& ref) { return ref.space == Space::wide && ref.count != 0; }
 
   static bool partly_overlap(const Ref& a, const Ref& b) {
     return a.space == b.space && !(a == b) && a.offset < b.offset + b.count &&
@@ -295,6 +317,9 @@ class Proof {
            text_of(step.to));
     if (two && !combines_)
       fail(Rule::shape, "rank {} step {} reduces in a collective that moves", s.rank, i);
+    if (two && (is_wide(step.from) != is_wide(step.to) || is_wide(step.with) != is_wide(step.to)))
+      fail(Rule::precision, "rank {} step {} reduces {} and {} to {}", s.rank, i,
+           text_of(step.from), text_of(step.with), text_of(step.to));
   }
 
   // Gives every send its receive.
@@ -340,6 +365,10 @@ class Proof {
     if (sent != room)
       fail(Rule::message, "rank {} step {} sends {} elements, rank {} step {} receives {}",
            send.rank, send.step, sent, recv.rank, recv.step, room);
+    if (is_wide(of(send.rank).steps[send.step].from) != is_wide(of(recv.rank).steps[recv.step].to))
+      fail(Rule::precision, "rank {} step {} sends {}, rank {} step {} receives {}", send.rank,
+           send.step, text_of(of(send.rank).steps[send.step].from), recv.rank, recv.step,
+           text_of(of(recv.rank).steps[recv.step].to));
     partner_[global(send.rank, send.step)] = {recv.rank, recv.step};
     partner_[global(recv.rank, recv.step)] = {send.rank, send.step};
   }
@@ -489,7 +518,7 @@ class Proof {
 
   // What lies in memory before the call.
   void load() {
-    memory_.resize(static_cast<size_t>(nranks_) * 3);
+    memory_.resize(static_cast<size_t>(nranks_) * space_count);
     for (int r = 0; r < nranks_; ++r)
       for (const Piece& piece : contribution(problems_[static_cast<size_t>(r)], r, nranks_)) {
         if (piece.where.count == 0) continue;
@@ -590,7 +619,7 @@ class Proof {
     if (from.count == 0) return;
     values_.clear();
     fetch(reader, from, to.offset, values_);
-    memory(to_rank, to.space).write(to.offset, to.offset + to.count, values_);
+    put(to_rank, to);
   }
 
   void combine(const At& at) {
@@ -600,7 +629,14 @@ class Proof {
     fetch(at, step.from, step.to.offset, lower_);
     fetch(at, step.with, step.to.offset, higher_);
     join(at, lower_, higher_, values_);
-    memory(at.rank, step.to.space).write(step.to.offset, step.to.offset + step.to.count, values_);
+    put(at.rank, step.to);
+  }
+
+  // Writes values_; partial results that belong into fp32 are rounded elsewhere.
+  void put(int rank, const Ref& to) {
+    if (wide_ && to.space != Space::wide)
+      for (Segment& value : values_) value.term = terms_.round(value.term);
+    memory(rank, to.space).write(to.offset, to.offset + to.count, values_);
   }
 
   // values = op(lower, higher), segment by segment.
@@ -619,6 +655,9 @@ class Proof {
           break;
         case Terms::Join::overlap:
           fail(Rule::contribution, "rank {} step {} adds a rank's contribution twice", at.rank,
+               at.step);
+        case Terms::Join::rounded:
+          fail(Rule::precision, "rank {} step {} combines what was rounded to 16 bits", at.rank,
                at.step);
         case Terms::Join::order:
           fail(Rule::order, "rank {} step {}: op(ranks {}..{}, ranks {}..{})", at.rank, at.step,
@@ -670,7 +709,7 @@ class Proof {
       if (!all.read(from, from + to.count, to.offset, values_))
         fail(Rule::group, "rank {} step {}: the group has nothing for {}", member.rank, member.step,
              text_of(to));
-      memory(member.rank, to.space).write(to.offset, to.offset + to.count, values_);
+      put(member.rank, to);
       taken += to.count;
     }
   }
@@ -760,6 +799,7 @@ class Proof {
   int nranks_;
   bool commutative_ = true;
   bool combines_ = false;
+  bool wide_ = false;   // whether partial results must stay fp32
   bool knows_ = false;  // whether to follow who has heard of whom (barrier)
   Terms terms_;
   std::vector<size_t> first_;  // number of a rank's first step among all steps

@@ -31,6 +31,7 @@ enum class Rule : uint8_t {
   untouched,  // output outside the result is as it was
   group,      // members of a group step agree on its contract
   barrier,    // nobody leaves before everyone has entered
+  precision,  // fp32 where that is agreed: nothing combines what was rounded to 16 bits
 };
 const char* name(Rule rule);
 

@@ -74,7 +74,10 @@ class Machine {
   const Step& step(const At& at) const {
     return schedules_[static_cast<size_t>(at.rank)].steps[at.step];
   }
-  double bytes(const Ref& ref) const { return static_cast<double>(ref.count) * element_bytes_; }
+  double bytes(const Ref& ref) const {
+    const double each = ref.space == Space::wide ? sizeof(float) : element_bytes_;
+    return static_cast<double>(ref.count) * each;
+  }
 
   void finish(const At& at, double time) {
     ++finished_;

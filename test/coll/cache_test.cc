@@ -48,6 +48,7 @@ TEST_F(Cache, EveryFactThatMattersIsInTheSignature) {
       [](Problem& p) { p.agreed.count = 101; },
       [](Problem& p) { p.agreed.dtype = Dtype::f64; },
       [](Problem& p) { p.agreed.root = 2; },
+      [](Problem& p) { p.agreed.wide = true; },
       [](Problem& p) { p.local.in_place = true; },
       [](Problem& p) { p.local.count = 7; },
       [&](Problem& p) { p.agreed.counts = lists[0]; },
