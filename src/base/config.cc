@@ -70,7 +70,17 @@ std::string print_word(Value value, const std::array<Word<Value>, count>& words)
   return "?";
 }
 
-constexpr std::array<Word<bool>, 2> flags = {{{"y", true}, {"n", false}}};
+// The first of a value is the one that is printed.
+constexpr std::array<Word<bool>, 10> flags = {{{"y", true},
+                                               {"n", false},
+                                               {"yes", true},
+                                               {"no", false},
+                                               {"1", true},
+                                               {"0", false},
+                                               {"on", true},
+                                               {"off", false},
+                                               {"true", true},
+                                               {"false", false}}};
 constexpr std::array<Word<log::Level>, 6> levels = {{{"off", log::Level::off},
                                                      {"error", log::Level::error},
                                                      {"warn", log::Level::warn},

@@ -34,7 +34,7 @@ namespace setting {
 
 struct Flag {
   using Value = bool;
-  static constexpr const char* accepts = "y or n";
+  static constexpr const char* accepts = "y or n (or yes, no, 1, 0, on, off, true, false)";
   static std::optional<Value> parse(std::string_view text);
   static std::string print(Value value);
 };
