@@ -63,8 +63,13 @@ void Side::set(const void* buffer, const Blocks& blocks, Access access) {
   in_place_ = buffer == MPI_IN_PLACE;
 }
 
+void Side::set_unused(const void* buffer) {
+  in_place_ = buffer == MPI_IN_PLACE;
+  unused_ = true;
+}
+
 bool Side::measure() {
-  if (in_place_) return true;
+  if (in_place_ || unused_) return true;
   if (blocks_.n == 0) return false;  // arrays that are null
   several_ = static_cast<bool>(blocks_.counts);
   uint64_t* counts = several_ ? counts_.take(blocks_.n) : nullptr;
@@ -120,6 +125,11 @@ int LongDraft::add(const void* buffer, const Blocks& blocks, Access access) {
   return nsides_++;
 }
 
+int LongDraft::add_unused(const void* buffer) {
+  sides_[static_cast<size_t>(nsides_)].set_unused(buffer);
+  return nsides_++;
+}
+
 Begin LongDraft::begin_reduction(MPI_Datatype type, MPI_Op op) {
   problem.agreed.coll = Coll::reduce_scatter;
   if (find_reduction(type, op, problem.agreed.dtype, problem.agreed.op)) return Begin::mine;
@@ -166,8 +176,10 @@ bool LongDraft::movement(Coll coll, int rank, int nranks, int root) {
   const auto n = static_cast<uint64_t>(nranks);
   const bool scatters = coll == Coll::scatter || coll == Coll::scatterv;
   const bool gathers = coll == Coll::gather || coll == Coll::gatherv;
-  if (scatters ? send.in_place() || (recv.in_place() && !is_root)
-               : recv.in_place() || (gathers && send.in_place() && !is_root))
+  // In place is a matter of the root in these, and what the others have no use for says nothing.
+  const Side& everywhere = scatters ? recv : send;
+  const Side& at_root = scatters ? send : recv;
+  if (scatters || gathers ? (is_root ? at_root : everywhere).in_place() : recv.in_place())
     return false;
   if (nsides_ == 2 && send.program() == recv.program() && send.bytes() > 0 && recv.bytes() > 0)
     return false;

@@ -202,6 +202,8 @@ class RankNumbers {
 class Side {
  public:
   void set(const void* buffer, const Blocks& blocks, Access access);
+  // This rank's call does not look at it, but for MPI_IN_PLACE.
+  void set_unused(const void* buffer);
   bool in_place() const { return in_place_; }
   // Sizes and places of the blocks; false for arguments that the base refuses.
   bool measure();
@@ -223,6 +225,7 @@ class Side {
   Blocks blocks_;
   Access access_ = Access::read;
   bool in_place_ = false;
+  bool unused_ = false;
   bool several_ = false;
   bool direct_ = true;
   uint64_t bytes_ = 0;
@@ -238,7 +241,7 @@ class LongDraft {
 
   // For describe() of buffers.hpp.
   int add(const void* buffer, const Blocks& blocks, Access access);
-  int add_unused(const void* buffer) { return add(buffer, Blocks(), Access::read); }
+  int add_unused(const void* buffer);
 
   Begin begin_reduction(MPI_Datatype type, MPI_Op op);
   template <class Count>
