@@ -193,7 +193,9 @@ void UcxNetwork::on_lost(void* argument, ucp_ep_h, ucs_status_t status) {
   Peer& peer = *static_cast<Peer*>(argument);
   if (peer.lost.exchange(true)) return;
   peer.network->any_lost_.store(true);
-  say(Level::warn, text("connection to {} lost: {}", peer.name, ucs_status_string(status)));
+  // At the end a peer that is through with everything closes its side first.
+  say(peer.network->ending_.load() ? Level::debug : Level::warn,
+      text("connection to {} lost: {}", peer.name, ucs_status_string(status)));
 }
 
 Status UcxNetwork::grow_slots() {
@@ -419,6 +421,7 @@ const char* UcxNetwork::describe() {
 
 Status UcxNetwork::flush(uint64_t timeout_ns) {
   Lock lock(*this);
+  ending_.store(true);
   const uint64_t end = now_ns() + timeout_ns;
   ucp_request_param_t param{};
   void* request = ucp_worker_flush_nbx(worker_, &param);

@@ -95,6 +95,7 @@ class UcxNetwork final : public net::Network {
   const bool locks_;
   bool rdma_ = false;
   std::atomic<bool> any_lost_{false};
+  std::atomic<bool> ending_{false};
   std::mutex mutex_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
