@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/log.hpp"
 #include "comm/node_call.hpp"
 
 namespace tutti {
@@ -28,6 +29,10 @@ Choice Choices::get(const Agreed& agreed, const Topology& topology, const Tuning
   for (const Entry* entry = first; entry != nullptr; entry = entry->next)
     if (same(*entry, agreed)) return entry->choice;
   const Choice choice = select(agreed, topology, tuning);
+  TUTTI_DEBUG("comm", "{} of {} {}, {} ranks on {} nodes: {} {}", name(agreed.coll), agreed.count,
+              name(agreed.dtype), topology.nranks, topology.node_count(),
+              choice.algorithm != nullptr ? choice.algorithm->scheme : "the MPI below",
+              choice.algorithm != nullptr ? describe(*choice.algorithm, choice.params) : "");
   if (size_.fetch_add(1, std::memory_order_relaxed) >= limit) {
     size_.store(limit, std::memory_order_relaxed);
     return choice;
