@@ -506,6 +506,7 @@ Schedules grouped_allreduce(uint64_t n) {
         .coll = Coll::reduce_scatter, .level = Level::nvlink, .members = {2 * node, 2 * node + 1}};
     Group gather = scatter;
     gather.coll = Coll::allgather;
+    scatter.counts = gather.counts = {half, n - half};
     auto reduced = b.group(scatter, {Space::input, 0, n}, part, {});
     const Ref theirs = b.scratch(own);
     const int peer = r ^ 2;
@@ -541,6 +542,11 @@ TEST(Verify, CatchesBrokenGroupContracts) {
   EXPECT_EQ(rule_of([](Schedules& all) { all[2].steps[0].peer = 5; }), Rule::group);
   // Parts do not fill the whole.
   EXPECT_EQ(rule_of([](Schedules& all) { --all[3].steps[0].to.count; }), Rule::group);
+  // The sizes that all were told are not those of the steps.
+  EXPECT_EQ(rule_of([](Schedules& all) {
+              for (Schedule& s : all) s.groups[0].counts = {5, 3};
+            }),
+            Rule::group);
   // A part lies in the whole, but in another member's place.
   EXPECT_EQ(rule_of([](Schedules& all) { all[0].steps.back().from.offset = 4; }), Rule::shape);
 }
