@@ -54,7 +54,8 @@ class Joined {
     Transport* made = nullptr;
     std::vector<net::Member> members;
     for (const net::Address& address : addresses_)
-      members.push_back({address, key + 100 * static_cast<uint32_t>(members.size())});
+      members.push_back(
+          {address, (key + 100 * static_cast<uint32_t>(members.size())) % (net::max_key + 1)});
     Status status = network_->open(process_.rank(), process_.nranks(), members.data(), &made);
     EXPECT_TRUE(status.ok());
     return std::unique_ptr<Transport>(made);
