@@ -70,7 +70,8 @@ TEST(Config, FindsWhatMakesLaunchesWait) {
 }
 
 TEST(Config, BadValuesNameVariableValueAndWhatIsAccepted) {
-  const ParsedConfig parsed = parse({"TUTTI_ENABLE=maybe", "TUTTI_TIMEOUT=10", "TUTTI_GPU_LANE=-1"});
+  const ParsedConfig parsed =
+      parse({"TUTTI_ENABLE=maybe", "TUTTI_TIMEOUT=10", "TUTTI_GPU_LANE=-1"});
   ASSERT_EQ(parsed.errors.size(), 3U);
   EXPECT_EQ(parsed.errors[0].find("TUTTI_ENABLE='maybe' is no value for it, accepted: y or n"), 0U);
   EXPECT_NE(parsed.errors[1].find("TUTTI_TIMEOUT='10'"), std::string::npos);
