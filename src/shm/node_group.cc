@@ -48,7 +48,9 @@ void NodeGroup::announce(const Announcement& announcement) {
   line.reach = announcement.reach;
   line.inline_length = announcement.inline_length;
   line.laid_out = announcement.laid_out;
-  line.error = static_cast<uint8_t>(announcement.error);
+  // A member that has aborted enters later calls with its error: whoever finds all numbers at the first look
+  // never comes to look at the abort words.
+  line.error = static_cast<uint8_t>(failed_ != Code::ok ? failed_ : announcement.error);
   line.detail = announcement.detail;
   copy_words(line.payload, announcement.payload, announcement.inline_length);
   // Release: the line, and what the lane holds if it was laid out, are there before the number.

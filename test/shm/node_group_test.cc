@@ -36,5 +36,19 @@ TEST(NodeGroup, AbortEndsAWaitingGate) {
   EXPECT_EQ(until_finished([&] { return node.group(0).gate(); }), Status(Code::timeout));
 }
 
+// Whichever comes first, and however few looks the others take.
+TEST(NodeGroup, AnAbortBeforeACallFailsItForAll) {
+  for (int last = 0; last < 2; ++last) {
+    Node node(2, 0);
+    node.group(0).abort(Code::timeout);
+    for (int rank : {1 - last, last}) node.group(rank).announce(Announcement{});
+    for (int rank : {0, 1}) {
+      const Poll poll = node.group(rank).gate();
+      ASSERT_TRUE(poll.finished());
+      EXPECT_EQ(poll.status(), Status(Code::timeout)) << "rank " << rank;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tutti::shm
