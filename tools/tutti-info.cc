@@ -14,6 +14,7 @@
 #include "base/config.hpp"
 #include "base/text.hpp"
 #include "coll/registry.hpp"
+#include "comm/tuning_file.hpp"
 #include "config.h"
 #include "gpu/module.hpp"
 #include "tune/select.hpp"
@@ -101,13 +102,15 @@ int print_explanation(const std::string& coll_name, const std::string& size,
   const ParsedConfig parsed = parse_config(process_environment());
   const Result<std::vector<TuneRule>> rules =
       parse_rules(*coll, *coll == Coll::allreduce ? parsed.config.allreduce : std::string());
-  if (!rules.ok()) return 1;
+  const Result<TuningFile> table = read_tuning_file(parsed.config.table);
+  if (!rules.ok() || !table.ok()) return 1;
   Agreed agreed;
   agreed.coll = *coll;
   agreed.dtype = reduces(*coll) ? Dtype::f32 : Dtype::byte;
   agreed.count = *coll == Coll::barrier ? 0 : *bytes / info(agreed.dtype).extent;
   Tuning tuning;
   tuning.rules = *rules;
+  tuning.table = table->rows;
   tuning.groups = !messages;
   put(text("{} of {} bytes, {} ranks on {} nodes, cost model {}\n", coll_name, *bytes,
            topology->nranks, topology->node_count(), cost_models()[0].name));

@@ -48,6 +48,8 @@ Process::Process(const Config& config)
   std::array<char, 65> name{};
   gethostname(name.data(), name.size() - 1);
   host_name_ = name.data();
+  // A fault has ended the job at MPI_Init.
+  if (auto table = read_tuning_file(config.table); table.ok()) tuning_file_ = std::move(*table);
   // A module that was asked for and does not open has been logged; the rank then has no device, and
   // says so in its set-up record.
   if (!gpu::choose(config.gpu_module).ok()) device_possible_ = false;

@@ -10,6 +10,7 @@
 #include "base/config.hpp"
 #include "base/status.hpp"
 #include "comm/fabric.hpp"
+#include "comm/tuning_file.hpp"
 #include "gpu/device.hpp"
 #include "shm/board.hpp"
 
@@ -34,6 +35,8 @@ class Process {
   // makes that a hazard.
   uint64_t gpu_linger_ns() const { return gpu_linger_ns_; }
 
+  const TuningFile& tuning_file() const { return tuning_file_; }
+
   const std::string& host_name() const { return host_name_; }
 
  private:
@@ -46,6 +49,7 @@ class Process {
   bool device_possible_ = false;
   uint64_t gpu_linger_ns_ = 0;
   std::string host_name_;
+  TuningFile tuning_file_;
 };
 
 }  // namespace tutti

@@ -134,7 +134,7 @@ void Setup::reserve() {
   std::fill(wire_->own.begin(), wire_->own.end(), 0);  // padding is in the check sum too
   auto& own = *reinterpret_cast<SetupRecord*>(wire_->own.data());
   own.version = setup_version;
-  own.config_hash = agreed_hash(config_);
+  own.config_hash = agreed_hash(config_) ^ process_.tuning_file().hash;
   own.device_possible = process_.device_possible();
   own.segment.pid = getpid();
   process_.host_name().copy(own.host, sizeof own.host - 1);

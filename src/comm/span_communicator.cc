@@ -58,8 +58,11 @@ std::string SpanCommunicator::take_setup(Setup& setup) {
   if (auto rules = parse_rules(Coll::allreduce, config_.allreduce); rules.ok())
     c.rules = std::move(*rules);
   c.model = *find_cost_model(setup.all_rdma() ? "ib" : "tcp");
+  // The user's rows go before those that come with tutti.
+  c.table = process_.tuning_file().rows;
   if (!setup.all_rdma())
-    if (auto rows = parse_table(tcp_table); rows.ok()) c.table = std::move(*rows);
+    if (auto rows = parse_table(tcp_table); rows.ok())
+      c.table.insert(c.table.end(), rows->begin(), rows->end());
   c.tuning.table = c.table;
   c.tuning.rules = c.rules;
   c.tuning.model = &c.model;

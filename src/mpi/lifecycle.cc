@@ -16,6 +16,7 @@
 #include "base/log.hpp"
 #include "comm/communicator.hpp"
 #include "comm/memory.hpp"
+#include "comm/tuning_file.hpp"
 #include "mpi/entry.hpp"
 #include "mpi/handles.hpp"
 #include "mpi/pairing.hpp"
@@ -222,7 +223,9 @@ void begin(bool together) {
   hooks.warn_after_ns = config.timeout_warn_ns;
   hooks.fail_after_ns = config.timeout_ns;
   Greeting own = {};
-  own.bad = !parsed.errors.empty() || !open_requests(config, hooks).ok() ? 1 : 0;
+  const bool good = parsed.errors.empty() && read_tuning_file(config.table).ok() &&
+                    open_requests(config, hooks).ok();
+  own.bad = good ? 0 : 1;
   own.node = node_hash();
   const int cores = usable_cores(own.affinity);
   own.settings = agreed_hash(config);
