@@ -68,6 +68,12 @@ int HostCopies::add(const void* buffer, const Blocks& blocks, Access access) {
   return count_++;
 }
 
+int HostCopies::add_unused(const void* buffer) {
+  const int index = add(buffer, Blocks(), Access::read);
+  buffers_[static_cast<size_t>(index)].unused = true;
+  return index;
+}
+
 // The lowest touched byte of the first block that has any; all others are in its memory, but for
 // MPI_BOTTOM. False if there is none.
 bool HostCopies::first_byte(const Buffer& own, const void** pointer) {
@@ -92,7 +98,10 @@ bool HostCopies::needed() {
   memory::Place places[limit];
   for (int i = 0; i < count_; ++i) {
     Buffer& own = buffers_[static_cast<size_t>(i)];
-    own.skip = own.skip || !first_byte(own, &pointers[i]);
+    if (own.unused)
+      pointers[i] = own.program;
+    else
+      own.skip = own.skip || !first_byte(own, &pointers[i]);
   }
   memory::look(pointers, count_, places);
   bool any = false;
@@ -101,7 +110,7 @@ bool HostCopies::needed() {
     if (own.skip) continue;
     own.place = places[i];
     own.on_device = own.place.on_device;
-    if (own.program == MPI_BOTTOM) look(own);
+    if (own.program == MPI_BOTTOM && !own.unused) look(own);
     any |= own.on_device;
   }
   return any;
@@ -197,7 +206,7 @@ Status HostCopies::make() {
   made_ = true;
   for (int i = 0; i < count_; ++i) {
     Buffer& own = buffers_[static_cast<size_t>(i)];
-    if (own.skip || !own.on_device) continue;
+    if (own.skip || own.unused || !own.on_device) continue;
     lay_out(own);
     find_spans(own);
     if (own.runs.empty()) continue;
@@ -288,6 +297,7 @@ Poll HostCopies::copy_out_poll() {
 
 void* HostCopies::host(int index) const {
   const Buffer& own = buffers_[static_cast<size_t>(index)];
+  if (own.unused && own.on_device) return nullptr;
   return own.copy == nullptr ? own.program : own.copy - own.lower;
 }
 

@@ -93,7 +93,9 @@ class HostCopies {
   // `buffer` may be MPI_IN_PLACE, MPI_BOTTOM or null. Returns its index.
   int add(const void* buffer, const Blocks& blocks, Access access);
   // A buffer that this rank's call does not look at.
-  int add_unused(const void* buffer) { return add(buffer, Blocks(), Access::read); }
+  // On a device the base is given null for it: MPICH 4.0 writes to the receive buffer of a Reduce on ranks where
+  // it means nothing.
+  int add_unused(const void* buffer);
   // Looks where the buffers lie; true if one needs a copy. One query of the driver, but for
   // MPI_BOTTOM.
   bool needed();
@@ -127,6 +129,7 @@ class HostCopies {
     Access access = Access::read;
     bool skip = false;       // nothing is touched
     bool on_device = false;  // some of it
+    bool unused = false;     // in this rank's call
     memory::Place place;     // of its first touched byte
     Runs runs;
     std::vector<Span> spans;

@@ -59,8 +59,14 @@ void describe(Of<Call::allreduce>, auto& to, const Ends&, const void* send, void
 template <class Count>
 void describe(Of<Call::reduce>, auto& to, const Ends& ends, const void* send, void* recv,
               Count count, MPI_Datatype type, MPI_Op, int root, MPI_Comm) {
-  to.add(send, run_of(ends.is_leaf(root) ? count : 0, type), Access::read);
-  to.add(recv, run_of(ends.is_root(root) ? count : 0, type), written(send));
+  if (ends.is_leaf(root))
+    to.add(send, run_of(count, type), Access::read);
+  else
+    to.add_unused(send);
+  if (ends.is_root(root))
+    to.add(recv, run_of(count, type), written(send));
+  else
+    to.add_unused(recv);
 }
 
 template <class Count>

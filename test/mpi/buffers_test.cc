@@ -241,9 +241,11 @@ std::vector<char> random_bytes(Random& random, const Side& side) {
 struct Pair {
   Memory send;
   Memory recv;
-  Pair(kinds::Kind send_kind, kinds::Kind recv_kind, const std::vector<char>& s,
+  kinds::Kind send_kind;
+  kinds::Kind recv_kind;
+  Pair(kinds::Kind of_send, kinds::Kind of_recv, const std::vector<char>& s,
        const std::vector<char>& r)
-      : send(send_kind, s), recv(recv_kind, r) {}
+      : send(of_send, s), recv(of_recv, r), send_kind(of_send), recv_kind(of_recv) {}
 };
 
 // ---- The collectives.
@@ -675,6 +677,9 @@ int perform(const World& world, const Functions& f, const Case& c, const Drawn& 
   static char unused[1 << 16];
   if (is(*c.row, "Reduce") && !d.recv.exists) a.recv = unused + sizeof unused / 2;
 #endif
+  // Programs pass the pointer that the root uses, which may be of a device.
+  if (!d.recv.exists && pair.recv_kind != kinds::Kind::host) a.recv = pair.recv.data();
+  if (!d.send.exists && pair.send_kind != kinds::Kind::host) a.send = pair.send.data();
   const bool scatters = is(*c.row, "Scatter") || is(*c.row, "Scatterv");
   if (d.in_place && scatters)
     a.recv = MPI_IN_PLACE;
