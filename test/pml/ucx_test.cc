@@ -343,7 +343,9 @@ TEST(UcxFailure, ADeadPeerEndsTransfersOverTcp) {
     std::vector<char> large(1 << 20);
     auto recv = joined->recv(2, 2, &data, 8);
     auto send = joined->send(2, 2, large.data(), large.size());
-    EXPECT_EQ(joined.wait(send), Code::peer_lost);
+    // A send may have left for the socket before the kernel knew; what is sent afterwards is refused.
+    const Status sent = joined.wait(send);
+    EXPECT_TRUE(sent.ok() || sent == Code::peer_lost) << sent.text();
     EXPECT_EQ(joined.wait(recv), Code::peer_lost);
     EXPECT_EQ(joined.wait(joined->send(2, 3, &data, 8)), Code::peer_lost);
     // The others are not touched by it.
