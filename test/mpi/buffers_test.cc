@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "complete.hpp"
 #include "kinds.hpp"
 
 namespace {
@@ -611,44 +612,6 @@ std::string describe(const Case& c, const Drawn& d, kinds::Kind send, kinds::Kin
                 kinds::name(recv), d.recv.name.c_str(), c.most);
   return line;
 }
-
-// Completes a request in one of the ways that MPI has; persistent ones stay.
-int complete(MPI_Request* request, int how) {
-  int flag = 0;
-  int index = 0;
-  int count = 0;
-  int rc = MPI_SUCCESS;
-  switch (how) {
-    case 0:
-      return MPI_Wait(request, MPI_STATUS_IGNORE);
-    case 1:
-      while (flag == 0 && rc == MPI_SUCCESS) rc = MPI_Test(request, &flag, MPI_STATUS_IGNORE);
-      return rc;
-    case 2:
-      return MPI_Waitany(1, request, &index, MPI_STATUS_IGNORE);
-    case 3:
-      return MPI_Waitall(1, request, MPI_STATUSES_IGNORE);
-    case 4:
-      return MPI_Waitsome(1, request, &count, &index, MPI_STATUSES_IGNORE);
-    case 5:
-      while (flag == 0 && rc == MPI_SUCCESS)
-        rc = MPI_Testall(1, request, &flag, MPI_STATUSES_IGNORE);
-      return rc;
-    case 6:
-      while (flag == 0 && rc == MPI_SUCCESS)
-        rc = MPI_Testany(1, request, &index, &flag, MPI_STATUS_IGNORE);
-      return rc;
-    case 7:
-      while (count == 0 && rc == MPI_SUCCESS)
-        rc = MPI_Testsome(1, request, &count, &index, MPI_STATUSES_IGNORE);
-      return rc;
-    default:
-      while (flag == 0 && rc == MPI_SUCCESS)
-        rc = MPI_Request_get_status(*request, &flag, MPI_STATUS_IGNORE);
-      return rc == MPI_SUCCESS ? MPI_Wait(request, MPI_STATUS_IGNORE) : rc;
-  }
-}
-constexpr int completions = 9;
 
 int run_persistent(const Case& c, const Args& a) {
   MPI_Request request = MPI_REQUEST_NULL;

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "complete.hpp"
 #include "core/types.hpp"
 #include "kinds.hpp"
 
@@ -714,23 +715,6 @@ class Buffers {
   Memory send_;
   Memory recv_;
 };
-
-int complete(MPI_Request* request, int how) {
-  int flag = 0;
-  int index = 0;
-  int rc = MPI_SUCCESS;
-  switch (how) {
-    case 0:
-      return MPI_Wait(request, MPI_STATUS_IGNORE);
-    case 1:
-      while (flag == 0 && rc == MPI_SUCCESS) rc = MPI_Test(request, &flag, MPI_STATUS_IGNORE);
-      return rc;
-    case 2:
-      return MPI_Waitany(1, request, &index, MPI_STATUS_IGNORE);
-    default:
-      return MPI_Waitall(1, request, MPI_STATUSES_IGNORE);
-  }
-}
 
 int perform(const Functions& f, const Case& c, Call call) {
   if (!c.nonblocking) return c.collective->blocking(f, call);
