@@ -136,6 +136,8 @@ void NodeCall::look_at_buffers() {
   if (module_ == nullptr) return;
   const Local& local = problem_.local;
   std::array<const void*, 2> pointers = {local.recv, local.in_place ? local.recv : local.send};
+  // At the root of a scatter in place there is no recv.
+  if (pointers[1] == nullptr) pointers[1] = local.send;
   // A buffer that does not exist is of the other's kind.
   if (pointers[0] == nullptr) pointers[0] = pointers[1];
   if (pointers[1] == nullptr) pointers[1] = pointers[0];
@@ -192,7 +194,7 @@ Status NodeCall::start() {
   const bool direct = reach_ == Reach::host || reach_ == Reach::either;
   if (any && direct && fits_inline()) {
     announcement.payload = own_input();
-    announcement.inline_length = static_cast<uint8_t>(agreed.bytes());
+    announcement.inline_length = static_cast<uint8_t>(input_bytes());
   } else if (any) {
     rounds.prepare(agreed, local, access());
     // Managed memory may yet go by a kernel, and a round once published must be finished.
@@ -270,36 +272,80 @@ bool NodeCall::empty() const {
                      [](uint64_t count) { return count == 0; });
 }
 
-// Whether a rank's part of the input travels in its header, should all be host memory.
-bool NodeCall::fits_inline() const {
-  const Coll coll = problem_.agreed.coll;
-  if (coll != Coll::allreduce && coll != Coll::allgather) return false;
-  return problem_.agreed.bytes() <= shm::inline_bytes;
+// Bytes of a rank's part of the input.
+uint64_t NodeCall::input_bytes() const {
+  const Agreed& agreed = problem_.agreed;
+  const auto n = static_cast<uint64_t>(context_.group->nranks());
+  return agreed.bytes() * (agreed.coll == Coll::scatter ? n : 1);
 }
 
+// Whether a rank's part of the input travels in its header, should all be host memory.
+bool NodeCall::fits_inline() const {
+  switch (problem_.agreed.coll) {
+    case Coll::allreduce:
+    case Coll::allgather:
+    case Coll::bcast:
+    case Coll::gather:
+    case Coll::scatter:
+    case Coll::reduce:
+      return input_bytes() <= shm::inline_bytes;
+    default:
+      return false;
+  }
+}
+
+// nullptr where this rank gives nothing.
 const std::byte* NodeCall::own_input() const {
+  const Agreed& agreed = problem_.agreed;
   const Local& local = problem_.local;
-  if (!local.in_place) return static_cast<const std::byte*>(local.send);
+  const int me = context_.group->rank();
   const auto* recv = static_cast<const std::byte*>(local.recv);
-  if (problem_.agreed.coll != Coll::allgather) return recv;
-  return recv + problem_.agreed.bytes() * static_cast<uint64_t>(context_.group->rank());
+  switch (agreed.coll) {
+    case Coll::bcast:
+      return me == agreed.root ? recv : nullptr;
+    case Coll::scatter:
+      return me == agreed.root ? static_cast<const std::byte*>(local.send) : nullptr;
+    case Coll::allgather:
+    case Coll::gather:
+      if (local.in_place) return recv + agreed.bytes() * static_cast<uint64_t>(me);
+      break;
+    default:
+      if (local.in_place) return recv;
+  }
+  return static_cast<const std::byte*>(local.send);
 }
 
 Poll NodeCall::take_inline() {
   const Agreed& agreed = problem_.agreed;
   const shm::NodeGroup& group = *context_.group;
   const int n = group.nranks();
+  const int me = group.rank();
+  const size_t bytes = agreed.bytes();
+  const bool is_root = me == agreed.root;
+  auto* recv = static_cast<std::byte*>(problem_.local.recv);
   phase_ = Phase::done;
-  if (agreed.coll == Coll::allgather) {
-    auto* recv = static_cast<std::byte*>(problem_.local.recv);
-    for (int r = 0; r < n; ++r, recv += agreed.bytes())
-      std::memcpy(recv, group.header(r).payload, agreed.bytes());
-    return Poll::done();
+  switch (agreed.coll) {
+    case Coll::bcast:
+      if (!is_root) std::memcpy(recv, group.header(agreed.root).payload, bytes);
+      return Poll::done();
+    case Coll::scatter:
+      // In place the root has no recv.
+      if (!is_root || !problem_.local.in_place)
+        std::memcpy(recv, group.header(agreed.root).payload + bytes * static_cast<size_t>(me),
+                    bytes);
+      return Poll::done();
+    case Coll::gather:
+      if (!is_root) return Poll::done();
+      [[fallthrough]];
+    case Coll::allgather:
+      for (int r = 0; r < n; ++r, recv += bytes) std::memcpy(recv, group.header(r).payload, bytes);
+      return Poll::done();
+    default:
+      if (agreed.coll == Coll::reduce && !is_root) return Poll::done();
   }
   std::array<const void*, shm::max_members> parts;
   for (int r = 0; r < n; ++r) parts[static_cast<size_t>(r)] = group.header(r).payload;
-  shm::find_reducer(agreed.op, agreed.dtype)
-      ->many(problem_.local.recv, parts.data(), n, agreed.count);
+  shm::find_reducer(agreed.op, agreed.dtype)->many(recv, parts.data(), n, agreed.count);
   return Poll::done();
 }
 

@@ -99,6 +99,7 @@ class NodeCall final : public Operation {
   shm::Access access();
   Poll after_gate();
   Poll take_inline();
+  uint64_t input_bytes() const;
   bool fits_inline() const;
   const std::byte* own_input() const;
   bool empty() const;

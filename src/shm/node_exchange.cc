@@ -15,6 +15,10 @@ bool NodeExchange::handles(Coll coll) {
     case Coll::reduce_scatter_block:
     case Coll::scan:
     case Coll::exscan:
+    case Coll::bcast:
+    case Coll::gather:
+    case Coll::scatter:
+    case Coll::reduce:
     case Coll::barrier:
       return true;
     default:
@@ -34,9 +38,28 @@ void NodeExchange::prepare(const Agreed& agreed, const Local& local, const Acces
     before += count;
   }
   reducer_ = nullptr;
+  root_ = -1;
   switch (coll_) {
     case Coll::alltoall:
       shape_ = Shape::exchange;
+      break;
+    case Coll::scatter:
+      shape_ = Shape::exchange;
+      root_ = agreed.root;
+      break;
+    case Coll::bcast:
+      // Its one buffer is both: at the root the input, which stays, elsewhere the output.
+      in_place_ = true;
+      send_ = recv_;
+      [[fallthrough]];
+    case Coll::gather:
+      shape_ = Shape::gather;
+      root_ = agreed.root;
+      break;
+    case Coll::reduce:
+      shape_ = Shape::reduce_scatter;
+      reducer_ = find_reducer(agreed.op, agreed.dtype);
+      root_ = agreed.root;
       break;
     case Coll::reduce_scatter:
     case Coll::reduce_scatter_block:
@@ -53,13 +76,13 @@ void NodeExchange::prepare(const Agreed& agreed, const Local& local, const Acces
   }
   const uint64_t longest =
       counts_.empty() ? count_ : *std::max_element(counts_.begin(), counts_.end());
-  const auto blocks = shape_ == Shape::exchange || shape_ == Shape::reduce_scatter
-                          ? static_cast<uint64_t>(group_.nranks())
-                          : uint64_t{1};
+  const bool for_all =
+      shape_ == Shape::exchange || (shape_ == Shape::reduce_scatter && coll_ != Coll::reduce);
+  const uint64_t blocks = for_all ? static_cast<uint64_t>(group_.nranks()) : 1;
   // The small lanes have been touched and are hot; the large ones pay from two small pieces up.
   large_ = group_.has_large_lane() && longest * blocks * extent_ > Slot::small_half_bytes;
-  // A scan's result may wait in an out half, which is half an in half.
-  const size_t room = group_.chunk_bytes(large_) / (shape_ == Shape::scan ? 2 : 1);
+  // The result of a reduction may wait in an out half, which is half an in half.
+  const size_t room = group_.chunk_bytes(large_) / (reducer_ != nullptr && blocks == 1 ? 2 : 1);
   const uint64_t most = std::max<uint64_t>(1, room / extent_ / blocks);
   pieces_ = (longest + most - 1) / most;
   piece_count_ = pieces_ == 0 ? 0 : (longest + pieces_ - 1) / pieces_;
@@ -70,13 +93,34 @@ uint64_t NodeExchange::count_of(int rank) const {
   return counts_.empty() ? count_ : counts_[static_cast<size_t>(rank)];
 }
 
+bool NodeExchange::gives(int from, int to) const {
+  switch (coll_) {
+    case Coll::bcast:
+    case Coll::scatter:
+      return from == root_;
+    case Coll::gather:
+    case Coll::reduce:
+      return to == root_;
+    default:
+      return true;
+  }
+}
+
+// The one vector of a reduce, and the block that a bcast's root has for all, begin both buffers.
 uint64_t NodeExchange::input_offset_of(int rank) const {
+  if (coll_ == Coll::reduce || coll_ == Coll::bcast) return 0;
   return packed_.empty() ? count_ * static_cast<uint64_t>(rank)
                          : packed_[static_cast<size_t>(rank)];
 }
 
 uint64_t NodeExchange::output_offset_of(int rank) const {
+  if (coll_ == Coll::scatter) return 0;
   return displs_.empty() ? input_offset_of(rank) : displs_[static_cast<size_t>(rank)];
+}
+
+uint64_t NodeExchange::lane_offset_of(int rank) const {
+  if (shape_ == Shape::gather || shape_ == Shape::scan || coll_ == Coll::reduce) return 0;
+  return static_cast<uint64_t>(rank) * piece_count_;
 }
 
 uint64_t NodeExchange::piece_of(uint64_t count) const {
@@ -86,9 +130,10 @@ uint64_t NodeExchange::piece_of(uint64_t count) const {
 
 // Whether the own block is read where it lies. In place, a reduce-scatter's results overwrite
 // blocks that are already laid out, but may overlap the piece of the own block that is being
-// reduced.
+// reduced; a reduce's piece and result are the same bytes, which the reducer allows.
 bool NodeExchange::own_stays() const {
-  return access_.direct && !(shape_ == Shape::reduce_scatter && in_place_) && shape_ != Shape::scan;
+  const bool overlaps = coll_ != Coll::reduce && shape_ == Shape::reduce_scatter && in_place_;
+  return access_.direct && !overlaps && shape_ != Shape::scan;
 }
 
 Status NodeExchange::lay_out(uint64_t index) {
@@ -102,15 +147,18 @@ Status NodeExchange::lay_out(uint64_t index) {
   if (shape_ == Shape::gather) {
     // In place, the own block lies where its result belongs.
     const uint64_t offset = in_place_ ? output_offset_of(me) : 0;
-    status = copy(lane, send_ + (offset + begin) * extent_, piece_of(count_of(me)) * extent_);
+    const bool root_keeps = coll_ == Coll::gather && me == root_ && (in_place_ || own_stays());
+    const bool listens = coll_ == Coll::bcast && me != root_;
+    if (!root_keeps && !listens)
+      status = copy(lane, send_ + (offset + begin) * extent_, piece_of(count_of(me)) * extent_);
   } else if (shape_ == Shape::scan) {
     status = copy(lane, send_ + begin * extent_, piece_of(count_) * extent_);
   } else {
     for (int r = 0; r < group_.nranks() && status.ok(); ++r) {
-      if (r == me && own_stays()) continue;
+      if (!gives(me, r) || (r == me && own_stays())) continue;
       status =
-          copy(lane + static_cast<uint64_t>(r) * lane_stride() * extent_,
-               send_ + (input_offset_of(r) + begin) * extent_, piece_of(count_of(r)) * extent_);
+          copy(lane + lane_offset_of(r) * extent_, send_ + (input_offset_of(r) + begin) * extent_,
+               piece_of(count_of(r)) * extent_);
     }
   }
   index_ = saved;
@@ -128,10 +176,9 @@ Status NodeExchange::take_copies() {
     // Each rank begins with another peer.
     const int r = (me + i) % group_.nranks();
     const bool gather = shape_ == Shape::gather;
-    if (r == me && in_place_) continue;
+    if (!gives(r, me) || (r == me && in_place_)) continue;
     const uint64_t count = piece_of(gather ? count_of(r) : count_of(me));
-    const std::byte* from = group_.in_lane(r, round, large_) +
-                            (gather ? 0 : static_cast<uint64_t>(me) * lane_stride() * extent_);
+    const std::byte* from = group_.in_lane(r, round, large_) + lane_offset_of(me) * extent_;
     if (r == me && own_stays())
       from = send_ + ((gather ? 0 : input_offset_of(me)) + begin) * extent_;
     TUTTI_TRY(copy(recv_ + (output_offset_of(r) + begin) * extent_, from, count * extent_));
@@ -146,12 +193,10 @@ Status NodeExchange::take_reduction() {
   const bool scan = shape_ == Shape::scan;
   const uint64_t count = piece_of(count_of(me));
   const int nparts = !scan ? group_.nranks() : coll_ == Coll::scan ? me + 1 : me;
-  if (count == 0 || nparts == 0) return {};
+  if (count == 0 || nparts == 0 || !gives(me, me)) return {};
   std::array<const void*, max_members> parts;
   for (int r = 0; r < nparts; ++r)
-    parts[static_cast<size_t>(r)] =
-        group_.in_lane(r, round, large_) +
-        (scan ? 0 : static_cast<uint64_t>(me) * lane_stride() * extent_);
+    parts[static_cast<size_t>(r)] = group_.in_lane(r, round, large_) + lane_offset_of(me) * extent_;
   if (!scan && own_stays())
     parts[static_cast<size_t>(me)] = send_ + (input_offset_of(me) + begin) * extent_;
   std::byte* result = recv_ + begin * extent_;

@@ -52,7 +52,8 @@ void NodeGroup::announce(const Announcement& announcement) {
   // never comes to look at the abort words.
   line.error = static_cast<uint8_t>(failed_ != Code::ok ? failed_ : announcement.error);
   line.detail = announcement.detail;
-  copy_words(line.payload, announcement.payload, announcement.inline_length);
+  if (announcement.payload != nullptr)
+    copy_words(line.payload, announcement.payload, announcement.inline_length);
   // Release: the line, and what the lane holds if it was laid out, are there before the number.
   line.sequence.store(sequence_, std::memory_order_release);
 }

@@ -41,7 +41,7 @@ struct Announcement {
   uint64_t count = 0;
   Reach reach = Reach::host;
   Code error = Code::ok;
-  const void* payload = nullptr;  // inline_length bytes to carry in the header
+  const void* payload = nullptr;  // inline_length bytes to carry in the header; null: none to tell
   uint8_t inline_length = 0;
   bool laid_out = false;  // round next_round() of this rank is in its lane
 };

@@ -19,7 +19,9 @@ constexpr size_t pair_index_offset(Dtype dtype) {
 
 void Rounds::take_buffers(const Agreed& agreed, const Local& local, const Access& access) {
   access_ = access;
-  send_ = static_cast<const std::byte*>(local.in_place ? local.recv : local.send);
+  // At the root of a scatter in place there is no recv.
+  const bool in_recv = local.in_place && local.recv != nullptr;
+  send_ = static_cast<const std::byte*>(in_recv ? local.recv : local.send);
   recv_ = static_cast<std::byte*>(local.recv);
   in_place_ = local.in_place;
   dtype_ = agreed.dtype;

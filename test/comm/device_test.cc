@@ -111,9 +111,15 @@ struct Case {
   Coll coll = Coll::allreduce;
   Op op = Op::sum;
   uint64_t count = 0;
+  int root = 0;
   bool in_place = false;
   uint32_t salt = 0;
 };
+
+bool is_rooted(Coll coll) {
+  return coll == Coll::bcast || coll == Coll::gather || coll == Coll::scatter ||
+         coll == Coll::reduce;
+}
 
 int32_t value(const Case& test, int rank, uint64_t i) {
   uint32_t x = test.salt * 7919u + static_cast<uint32_t>(rank) * 104729u + static_cast<uint32_t>(i);
@@ -122,12 +128,14 @@ int32_t value(const Case& test, int rank, uint64_t i) {
 }
 
 uint64_t input_count(const Case& test, int nranks) {
-  const bool blocks = test.coll == Coll::alltoall || test.coll == Coll::reduce_scatter_block;
+  const bool blocks = test.coll == Coll::alltoall || test.coll == Coll::reduce_scatter_block ||
+                      test.coll == Coll::scatter;
   return test.count * (blocks ? static_cast<uint64_t>(nranks) : 1);
 }
 
 uint64_t output_count(const Case& test, int nranks) {
-  const bool blocks = test.coll == Coll::alltoall || test.coll == Coll::allgather;
+  const bool blocks =
+      test.coll == Coll::alltoall || test.coll == Coll::allgather || test.coll == Coll::gather;
   return test.count * (blocks ? static_cast<uint64_t>(nranks) : 1);
 }
 
@@ -146,7 +154,12 @@ int32_t expected(const Case& test, int me, int nranks, uint64_t i) {
   const auto rank = static_cast<uint64_t>(me);
   switch (test.coll) {
     case Coll::allgather:
+    case Coll::gather:
       return value(test, static_cast<int>(i / test.count), i % test.count);
+    case Coll::bcast:
+      return value(test, test.root, i);
+    case Coll::scatter:
+      return value(test, test.root, rank * test.count + i);
     case Coll::alltoall:
       return value(test, static_cast<int>(i / test.count), rank * test.count + i % test.count);
     case Coll::reduce_scatter_block:
@@ -156,16 +169,40 @@ int32_t expected(const Case& test, int me, int nranks, uint64_t i) {
   }
 }
 
-void run_case(Communicator& comm, int me, int n, const Case& test, Kind send_kind, Kind recv_kind) {
+// The buffers that this rank has in a rooted call; elsewhere it has both.
+struct Ends {
+  bool send = true;
+  bool recv = true;
+};
+Ends ends_of(const Case& test, bool is_root) {
+  switch (test.coll) {
+    case Coll::bcast:
+      return {false, true};
+    case Coll::gather:
+    case Coll::reduce:
+      return {true, is_root};
+    case Coll::scatter:
+      return {is_root, !(is_root && test.in_place)};
+    default:
+      return {};
+  }
+}
+
+void run_case(Communicator& comm, int me, int n, Case test, Kind send_kind, Kind recv_kind) {
+  const Ends ends = ends_of(test, me == test.root);
+  // In place is a matter of the root, and of no interest to a bcast.
+  if (is_rooted(test.coll) && (me != test.root || test.coll == Coll::bcast)) test.in_place = false;
   const uint64_t in = input_count(test, n);
   const uint64_t out = output_count(test, n);
   Buffer send(send_kind, in);
   Buffer recv(recv_kind, std::max(in, out));
   std::vector<int32_t> input(in);
   for (uint64_t i = 0; i < in; ++i) input[i] = value(test, me, i);
-  if (!test.in_place) {
+  if (test.coll == Coll::bcast) {
+    if (me == test.root) recv.write(input);
+  } else if (!test.in_place || !ends.recv) {
     send.write(input);
-  } else if (test.coll == Coll::allgather) {
+  } else if (test.coll == Coll::allgather || test.coll == Coll::gather) {
     std::vector<int32_t> whole(out, poison);
     std::copy(input.begin(), input.end(), whole.begin() + static_cast<long>(in) * me);
     recv.write(whole);
@@ -177,20 +214,24 @@ void run_case(Communicator& comm, int me, int n, const Case& test, Kind send_kin
   problem.agreed.op = test.op;
   problem.agreed.dtype = Dtype::i32;
   problem.agreed.count = test.count;
-  problem.local.send = test.in_place ? recv.data() : send.data();
-  problem.local.recv = recv.data();
+  problem.agreed.root = test.root;
+  if (ends.recv) problem.local.recv = recv.data();
+  if (ends.send) problem.local.send = send.data();
+  if (ends.recv && test.in_place) problem.local.send = recv.data();
   problem.local.in_place = test.in_place;
   ASSERT_EQ(comm.choose(problem.agreed), Path::native);
   ASSERT_TRUE(comm.run(problem).ok());
   const std::vector<int32_t> got = recv.read();
-  for (uint64_t i = 0; i < out; ++i)
+  for (uint64_t i = 0; i < out && !ends.recv; ++i) ASSERT_EQ(got[i], poison);
+  for (uint64_t i = 0; i < out && ends.recv; ++i)
     ASSERT_EQ(got[i], expected(test, me, n, i))
         << name(test.coll) << " element " << i << " rank " << me << " of " << n << " count "
         << test.count << " salt " << test.salt;
 }
 
-constexpr Coll colls[] = {Coll::allreduce, Coll::allgather, Coll::alltoall,
-                          Coll::reduce_scatter_block};
+constexpr Coll colls[] = {
+    Coll::allreduce, Coll::allgather, Coll::alltoall, Coll::reduce_scatter_block,
+    Coll::bcast,     Coll::gather,    Coll::scatter,  Coll::reduce};
 constexpr Op ops[] = {Op::sum, Op::min, Op::max};
 
 // uniform: all ranks have device memory, so kernels do the work where they can.
@@ -213,6 +254,8 @@ void sweep(int nranks, int cases, bool uniform) {
       const uint64_t most[] = {4, 11, 2000, 40000};
       test.count = draw() % most[draw() % 4];
       test.in_place = draw() % 2 == 0;
+      if (is_rooted(test.coll))
+        test.root = static_cast<int>(draw() % static_cast<unsigned>(nranks));
       const Kind kinds[] = {Kind::host, Kind::managed, Kind::device, Kind::pinned, Kind::device};
       Kind send_kind = uniform ? Kind::device : kinds[own() % 5];
       Kind recv_kind = uniform ? Kind::device : kinds[own() % 5];
@@ -224,11 +267,11 @@ void sweep(int nranks, int cases, bool uniform) {
 }
 
 TEST(DeviceCalls, AllRanksOnTheDevice) {
-  for (int nranks : {2, 3, 4}) sweep(nranks, 40, true);
+  for (int nranks : {2, 3, 4}) sweep(nranks, 80, true);
 }
 
 TEST(DeviceCalls, AnyMixtureOfKinds) {
-  for (int nranks : {2, 3, 5}) sweep(nranks, 60, false);
+  for (int nranks : {2, 3, 5}) sweep(nranks, 120, false);
 }
 
 TEST(DeviceCalls, PendingOnTwoCommunicatorsInOppositeOrder) {

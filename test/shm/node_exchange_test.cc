@@ -16,20 +16,34 @@ namespace {
 constexpr int64_t poison = 0x5b5b5b5b5b5b5b5b;
 constexpr size_t canaries = 8;
 
-constexpr Coll colls[] = {Coll::allgather,      Coll::allgatherv,           Coll::alltoall,
-                          Coll::reduce_scatter, Coll::reduce_scatter_block, Coll::scan,
-                          Coll::exscan};
+constexpr Coll colls[] = {Coll::allgather,
+                          Coll::allgatherv,
+                          Coll::alltoall,
+                          Coll::reduce_scatter,
+                          Coll::reduce_scatter_block,
+                          Coll::scan,
+                          Coll::exscan,
+                          Coll::bcast,
+                          Coll::gather,
+                          Coll::scatter,
+                          Coll::reduce};
 
 struct Case {
   Coll coll = Coll::allgather;
   uint64_t count = 0;
   std::vector<uint64_t> counts;
   std::vector<uint64_t> displs;  // of allgatherv, with gaps
+  int root = 0;
   bool in_place = false;
   bool indirect = false;
   bool ahead = false;
   int64_t salt = 0;
 };
+
+bool is_rooted(Coll coll) {
+  return coll == Coll::bcast || coll == Coll::gather || coll == Coll::scatter ||
+         coll == Coll::reduce;
+}
 
 int64_t value(const Case& test, int rank, uint64_t i) {
   uint64_t x = static_cast<uint64_t>(test.salt) * 7919 + static_cast<uint64_t>(rank) * 104729 + i;
@@ -58,7 +72,13 @@ uint64_t input_count(const Case& test, int rank, int nranks) {
       return block(test, rank);
     case Coll::scan:
     case Coll::exscan:
+    case Coll::gather:
+    case Coll::reduce:
       return test.count;
+    case Coll::bcast:
+      return rank == test.root ? test.count : 0;
+    case Coll::scatter:
+      return rank == test.root ? packed(test, nranks) : 0;
     default:
       return packed(test, nranks);
   }
@@ -71,6 +91,23 @@ std::vector<int64_t> expected(const Case& test, int me, int nranks, std::vector<
     case Coll::allgatherv:
       for (int r = 0; r < nranks; ++r)
         for (uint64_t i = 0; i < block(test, r); ++i) out[displ(test, r) + i] = value(test, r, i);
+      break;
+    case Coll::gather:
+      for (int r = 0; r < nranks && me == test.root; ++r)
+        for (uint64_t i = 0; i < test.count; ++i) out[packed(test, r) + i] = value(test, r, i);
+      break;
+    case Coll::bcast:
+      for (uint64_t i = 0; i < test.count; ++i) out[i] = value(test, test.root, i);
+      break;
+    case Coll::scatter:
+      for (uint64_t i = 0; i < test.count; ++i)
+        out[i] = value(test, test.root, packed(test, me) + i);
+      break;
+    case Coll::reduce:
+      for (uint64_t i = 0; i < test.count && me == test.root; ++i) {
+        out[i] = 0;
+        for (int r = 0; r < nranks; ++r) out[i] += value(test, r, i);
+      }
       break;
     case Coll::alltoall:
       for (int r = 0; r < nranks; ++r)
@@ -103,10 +140,14 @@ void run_case(NodeGroup& group, NodeExchange& rounds, const Case& test) {
   std::vector<int64_t> out(std::max(room, test.count) + canaries, poison);
   std::vector<int64_t> in(in_count);
   for (uint64_t i = 0; i < in_count; ++i) in[i] = value(test, me, i);
-  if (test.in_place) {
-    const bool gather = test.coll == Coll::allgather || test.coll == Coll::allgatherv;
+  // In a rooted one a matter of the root; a scatter's has no output then, a bcast's buffer is both.
+  const bool in_place = is_rooted(test.coll)
+                            ? test.coll == Coll::bcast || (test.in_place && me == test.root)
+                            : test.in_place;
+  const bool gather =
+      test.coll == Coll::allgather || test.coll == Coll::allgatherv || test.coll == Coll::gather;
+  if (in_place && test.coll != Coll::scatter)
     std::copy(in.begin(), in.end(), out.begin() + static_cast<long>(gather ? displ(test, me) : 0));
-  }
   const std::vector<int64_t> want = expected(test, me, n, out);
   const std::vector<int64_t> input = in;
   Agreed agreed;
@@ -114,7 +155,19 @@ void run_case(NodeGroup& group, NodeExchange& rounds, const Case& test) {
   agreed.dtype = Dtype::i64;
   agreed.count = test.count;
   agreed.counts = test.counts;
-  Local local = local_of(test.in_place ? out.data() : in.data(), out.data(), test.in_place);
+  agreed.root = test.root;
+  Local local = local_of(in_place ? out.data() : in.data(), out.data(), in_place);
+  // What this rank has no use for does not exist.
+  if (is_rooted(test.coll)) {
+    if (test.coll == Coll::scatter && me != test.root) local.send = nullptr;
+    if (test.coll == Coll::scatter && in_place) {
+      local.send = in.data();
+      local.recv = nullptr;
+    }
+    if ((test.coll == Coll::gather || test.coll == Coll::reduce) && me != test.root)
+      local.recv = nullptr;
+    local.in_place = in_place && test.coll != Coll::bcast;
+  }
   local.recv_displs = test.displs;
   Access access;
   access.direct = !test.indirect;
@@ -127,7 +180,7 @@ void run_case(NodeGroup& group, NodeExchange& rounds, const Case& test) {
   const bool laid_out = group.summary().all_laid_out;
   ASSERT_TRUE(until_finished([&] { return rounds.poll(laid_out); }).ok());
   // An in-place reduction may leave anything in the rest of its vector.
-  size_t compared = want.size();
+  size_t compared = local.recv == nullptr ? 0 : want.size();
   if (test.in_place &&
       (test.coll == Coll::reduce_scatter || test.coll == Coll::reduce_scatter_block))
     compared = block(test, me);
@@ -164,6 +217,7 @@ void sweep(int nranks, size_t lane_bytes, int cases) {
           test.displs.push_back(at);
           at += count + draw() % 5;
         }
+      test.root = static_cast<int>(draw() % static_cast<unsigned>(nranks));
       test.in_place = draw() % 2 == 0;
       test.indirect = own() % 3 == 0;
       test.ahead = !test.indirect && own() % 2 == 0;
@@ -174,7 +228,7 @@ void sweep(int nranks, size_t lane_bytes, int cases) {
 }
 
 TEST(NodeExchange, GivesWhatTheStandardSays) {
-  for (int nranks : {2, 3, 5, 8}) sweep(nranks, 1 << 20, 120);
+  for (int nranks : {2, 3, 5, 8}) sweep(nranks, 1 << 20, 200);
 }
 
 TEST(NodeExchange, WorksWithoutAndWithTheSmallestLanes) {
