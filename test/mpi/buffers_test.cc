@@ -5,6 +5,10 @@
 // buffers must agree afterwards, so what lies in gaps and beyond the ends must be as it was.
 //
 //   mpirun -n 4 [-x LD_PRELOAD=libtutti.so] buffers_test --cases 1000 --memory libtutti_emu.so
+//
+// With --faults the module of the devices refuses or spoils something on drawn ranks, each case on a
+// communicator of its own: every call gives an error or the right result, touches nothing but its buffers,
+// and ends; and what comes after the fault is the same on all ranks.
 #include <dlfcn.h>
 #include <link.h>
 #include <mpi.h>
@@ -446,6 +450,7 @@ struct Options {
   int most = 40;
   unsigned timeout_s = 120;
   bool trace = false;
+  bool faults = false;
 };
 
 struct World {
@@ -472,6 +477,7 @@ struct Case {
   int starts;      // of a persistent call; the others are made once
   bool in_place;
   bool user_op;
+  bool plain;  // all types without gaps
   int unit;
   int root;       // of the communicator, or of the even half of an intercommunicator
   uint64_t salt;  // of the counts
@@ -559,6 +565,7 @@ Drawn draw_sides(const World& world, const Case& c, Random& local) {
   std::vector<int> sources = row.shape == Shape::neighbours ? comm.sources : upto(comm.npeers);
   std::vector<int> targets = row.shape == Shape::neighbours ? comm.targets : upto(comm.npeers);
   std::vector<Type> types = world.types.at(c.unit);
+  if (c.plain && !row.reduces) types = {types.front()};
 #ifdef OPEN_MPI
   // Its persistent calls from and to a root do not get every layout right.
   if (c.form == Form::persistent && row.shape == Shape::rooted && !row.reduces)
@@ -676,6 +683,112 @@ std::string compare(const char* what, const std::vector<char>& expected,
   return "";
 }
 
+// The knobs of the module that is loaded, its faults among them; -1 for those that it has not.
+int set_knob(const char* knob, long value) {
+  struct Search {
+    const char* library;
+    const char* symbol;
+    void* found;
+  };
+  for (Search search : {Search{"libtutti_emu.so", "tutti_emu_set", nullptr},
+                        Search{"libtutti_cuda.so", "tutti_cuda_set", nullptr}}) {
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* out) {
+          auto& what = *static_cast<Search*>(out);
+          if (std::strstr(info->dlpi_name, what.library) == nullptr) return 0;
+          void* handle = dlopen(info->dlpi_name, RTLD_NOLOAD | RTLD_NOW);
+          if (handle != nullptr) what.found = dlsym(handle, what.symbol);
+          return what.found != nullptr ? 1 : 0;
+        },
+        &search);
+    if (search.found != nullptr)
+      return reinterpret_cast<int (*)(const char*, long)>(search.found)(knob, value);
+  }
+  return -1;
+}
+
+constexpr const char* fault_knobs[] = {"refuse_launch", "refuse_alloc", "refuse_export",
+                                       "refuse_import", "fault_launch"};
+
+void disarm() {
+  for (const char* knob : fault_knobs) set_knob(knob, 0);
+}
+
+// What the faults did to this rank's calls.
+struct Tally {
+  uint64_t errors = 0;
+  uint64_t results = 0;
+};
+
+// A fault of one kind on one rank or on all, met by the k-th use of what fails, in a few calls of one kind
+// on a new communicator; the last of them without faults.
+std::string run_faulty_case(const World& world, const Case& drawn, Random& shared, Random& local,
+                            bool early, Tally& tally) {
+  Comm comm = *drawn.comm;
+  MPI_Comm_dup(drawn.comm->handle, &comm.handle);
+  Case c = drawn;
+  c.comm = &comm;
+  // A process allocates once, for its first group.
+  const char* knob = early ? "refuse_alloc" : fault_knobs[shared() % std::size(fault_knobs)];
+  const auto k = static_cast<long>(early ? 1 : 1 + shared() % 3);
+  const bool everywhere = shared() % 4 == 0;
+  const bool here =
+      everywhere || static_cast<int>(shared() % static_cast<uint64_t>(world.nranks)) == world.rank;
+  const int calls = 2 + static_cast<int>(shared() % 3);
+  const int armed_at = static_cast<int>(shared() % 2);
+  const bool uniform = shared() % 3 != 0;
+  const Drawn d = draw_sides(world, c, local);
+  std::string first_fault;
+  for (int i = 0; i < calls; ++i) {
+    std::string fault;
+    const auto kind = [&] {
+      return uniform ? kinds::Kind::device : world.kinds[local() % world.kinds.size()];
+    };
+    const kinds::Kind send_kind = kind();
+    const kinds::Kind recv_kind = kind();
+    const std::vector<char> send = random_bytes(local, d.send);
+    const std::vector<char> recv = random_bytes(local, d.recv);
+    const Pair host(kinds::Kind::host, kinds::Kind::host, send, recv);
+    const Pair ours(send_kind, recv_kind, send, recv);
+    const bool last = i + 1 == calls;
+    const std::string what = describe(c, d, send_kind, recv_kind) + ", call " + std::to_string(i) +
+                             " of " + std::to_string(calls) + ", " + knob + " " +
+                             std::to_string(k) + (here ? " here" : "");
+    if (world.options.trace) {
+      std::printf("rank %d: %s\n", world.rank, what.c_str());
+      std::fflush(stdout);
+    }
+    const int base_rc = perform(world, world.base, c, d, host,
+                                c.form == Form::persistent ? Form::blocking : c.form);
+    if (here && i == armed_at && !last) set_knob(knob, k);
+    if (last) disarm();
+    const int our_rc = perform(world, world.mine, c, d, ours, c.form);
+    // Tests allocate too.
+    if (here && std::strcmp(knob, "refuse_alloc") == 0) disarm();
+    ++(our_rc == MPI_SUCCESS ? tally.results : tally.errors);
+    if (base_rc != MPI_SUCCESS) fault = what + ": below " + std::to_string(base_rc);
+    // After an error what the call writes is anything.
+    const size_t compared = our_rc == MPI_SUCCESS ? d.compared : 0;
+    if (fault.empty())
+      fault = compare("receive", host.recv.read(), ours.recv.read(), d.recv, compared);
+    if (fault.empty())
+      fault = compare("send", host.send.read(), ours.send.read(), d.send, SIZE_MAX);
+    if (!fault.empty()) fault = what + ": returns " + std::to_string(our_rc) + ", " + fault;
+    if (last && !comm.inter) {
+      const int bad = our_rc != MPI_SUCCESS ? 1 : 0;
+      int sum = 0;
+      world.base.Allreduce(&bad, &sum, 1, MPI_INT, MPI_SUM, drawn.comm->handle);
+      if (fault.empty() && sum != 0 && sum != comm.nranks)
+        fault = what + ": ends with an error on " + std::to_string(sum) + " ranks of " +
+                std::to_string(comm.nranks);
+    }
+    if (first_fault.empty()) first_fault = fault;
+  }
+  disarm();
+  MPI_Comm_free(&comm.handle);
+  return first_fault;
+}
+
 std::string run_case(const World& world, const Case& c, Random& local, bool plant) {
   const Drawn d = draw_sides(world, c, local);
   const std::vector<char> send = random_bytes(local, d.send);
@@ -720,6 +833,15 @@ bool mpich_fails(const Case& c) {
 }
 #endif
 
+// Whether kernels do it on device memory.
+bool by_kernels(const Case& c) {
+  if (c.comm->inter || c.form == Form::persistent) return false;
+  for (const char* name : {"Allreduce", "Reduce", "Bcast", "Gather", "Scatter", "Allgather",
+                           "Alltoall", "Reduce_scatter_block"})
+    if (is(*c.row, name)) return true;
+  return false;
+}
+
 Case draw(const World& world, Random& shared) {
   Case c{};
   c.form = static_cast<Form>(shared() % 3);
@@ -729,6 +851,7 @@ Case draw(const World& world, Random& shared) {
     const auto& only = world.options.only;
     if (!only.empty() && std::find(only.begin(), only.end(), c.row->name) == only.end()) continue;
     if (c.row->shape == Shape::neighbours && c.comm->targets.empty()) continue;
+    if (world.options.faults && !by_kernels(c) && shared() % 8 != 0) continue;
 #ifdef MPICH_VERSION
     if (mpich_fails(c)) continue;
 #endif
@@ -761,6 +884,7 @@ Case draw(const World& world, Random& shared) {
   const bool again = !(c.in_place && c.row->reduces && c.row->counts != Counts::one);
   c.starts = c.form == Form::persistent && again ? 1 + static_cast<int>(shared() % 3) : 1;
   c.user_op = shared() % 4 == 0;
+  c.plain = world.options.faults && shared() % 4 != 0;
   c.unit = 1 + static_cast<int>(shared() % 3);
   if (c.row->reduces) c.unit = c.user_op ? c.unit : 1;
   c.root = static_cast<int>(shared() % 64);
@@ -779,6 +903,9 @@ bool any_rank(const World& world, bool mine) {
 
 bool run_cases(const World& world) {
   const Options& options = world.options;
+  Tally tally;
+  // Groups that ended with an error keep their lanes.
+  if (options.faults) set_knob("small_lanes", 256);
   for (uint64_t i = options.first; i < options.first + options.cases; ++i) {
     std::seed_seq common{options.seed, i};
     std::seed_seq own{options.seed, i, static_cast<uint64_t>(world.rank) + 1};
@@ -786,7 +913,9 @@ bool run_cases(const World& world) {
     Random local(own);
     const Case c = draw(world, shared);
     const bool plant = options.plant == "result" && i + 1 == options.first + options.cases;
-    const std::string fault = run_case(world, c, local, plant);
+    const std::string fault =
+        options.faults ? run_faulty_case(world, c, shared, local, i < options.first + 5, tally)
+                       : run_case(world, c, local, plant);
     if (!fault.empty()) std::printf("rank %d: %s\n", world.rank, fault.c_str());
     std::fflush(stdout);
     if (!any_rank(world, !fault.empty())) continue;
@@ -796,7 +925,14 @@ bool run_cases(const World& world) {
                   static_cast<unsigned long long>(i));
     return false;
   }
-  return true;
+  if (!options.faults) return true;
+  uint64_t errors = 0;
+  world.base.Allreduce(&tally.errors, &errors, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+  if (world.rank == 0)
+    std::printf("faults: %llu calls ended with an error\n",
+                static_cast<unsigned long long>(errors));
+  // A test in which nothing fails shows nothing.
+  return errors != 0 || options.cases < 50 || world.nranks == 1;
 }
 
 void report_paths(const World& world) {
@@ -851,6 +987,7 @@ int main(int argc, char** argv) {
   app.add_option("--memory", options.memory,
                  "Where kinds but host come from: path of libtutti_emu.so, or cuda.");
   app.add_option("--timeout", options.timeout_s, "Seconds until the run is a hang.");
+  app.add_flag("--faults", options.faults, "Let the module of the devices fail.");
   app.add_flag("--trace", options.trace, "Print each case before it is run.");
   app.add_option("--plant", options.plant, "Spoil the last case, which must then fail: result.");
   CLI11_PARSE(app, argc, argv);
