@@ -70,9 +70,12 @@ AC_DEFUN([TUTTI_MPI_WRAPPER], [
   for tutti_word in $tutti_compile; do
     AS_CASE([$tutti_word], [-I*|-D*], [tutti_mpi_cppflags="${tutti_mpi_cppflags:+$tutti_mpi_cppflags }$tutti_word"])
   done
+  # -Wl,-rpath and -Wl,DIR may be two words; alone, the first takes what follows it for the folder.
+  tutti_before=
   for tutti_word in $tutti_link; do
-    AS_CASE([$tutti_word], [-L*|-l*|-Wl,-rpath*|-Wl,--enable-new-dtags],
+    AS_CASE([$tutti_before$tutti_word], [-L*|-l*|-Wl,-rpath*|-Wl,--enable-new-dtags],
       [tutti_mpi_libs="${tutti_mpi_libs:+$tutti_mpi_libs }$tutti_word"])
+    AS_CASE([$tutti_word], [-Wl,-rpath], [tutti_before=-Wl,-rpath], [tutti_before=])
   done
 ])
 
@@ -134,8 +137,9 @@ AC_DEFUN([TUTTI_WITH_MPI], [
 #error "not MPICH"
 #endif]])], [MPI_FLAVOR=mpich])
     CPPFLAGS=$tutti_saved_CPPFLAGS
-    # Tests compile and start programs with the tools that lie beside the wrapper.
-    tutti_mpi_path=${tutti_mpi_bin:+$tutti_mpi_bin$PATH_SEPARATOR}$PATH
+    # Tests compile and start programs with the tools that lie beside the wrapper; those of another folder
+    # would be another MPI's.
+    tutti_mpi_path=${tutti_mpi_bin:-$PATH}
     AC_PATH_PROG([MPICC], [mpicc$tutti_mpi_suffix], [], [$tutti_mpi_path])
     AC_PATH_PROGS([MPIFC], [mpifort$tutti_mpi_suffix mpif90$tutti_mpi_suffix], [], [$tutti_mpi_path])
     AC_PATH_PROGS([MPIEXEC], [mpirun$tutti_mpi_suffix mpiexec$tutti_mpi_suffix], [], [$tutti_mpi_path])
