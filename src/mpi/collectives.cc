@@ -1,5 +1,5 @@
 // What tutti does of collectives beyond the generated entries: nonblocking calls on their way to the
-// communicator, and the duplication of communicators.
+// communicator, the duplication of communicators, and the reduction of one rank by itself.
 #include "mpi/entry.hpp"
 #include "mpi/native.hpp"
 #include "mpi/requests.hpp"
@@ -76,6 +76,42 @@ int Comm_idup_with_info(Layer layer, MPI_Comm comm, MPI_Info info, MPI_Comm* new
   return duplicate(layer, comm, request, below.Comm_idup_with_info, comm, info, newcomm);
 }
 #endif  // TUTTI_MPI_IDUP_WITH_INFO
+
+namespace {
+
+// The base works on host copies of what is on a device.
+template <class Function, class Count>
+int reduce_local(Layer layer, const Next<Function>& next, const void* in, void* inout, Count count,
+                 MPI_Datatype type, MPI_Op op) {
+  Passage passage(layer);
+  if (!passage.outermost() || !active() || !memory::live()) [[likely]]
+    return passage.pass(next, in, inout, count, type, op);
+  HostCopies copies;
+  copies.add(in, run_of(count, type), Access::read);
+  copies.add(inout, run_of(count, type), Access::read_write);
+  if (!copies.needed()) return passage.pass(next, in, inout, count, type, op);
+  // The call has no communicator: MPI has its errors on this one.
+  if (const Status status = copies.copy_in(); !status.ok()) return raise(MPI_COMM_WORLD, status);
+  const int error =
+      passage.pass(next, static_cast<const void*>(copies.host(0)), copies.host(1), count, type, op);
+  if (error != MPI_SUCCESS) return error;
+  const Status status = copies.copy_out();
+  return status.ok() ? MPI_SUCCESS : raise(MPI_COMM_WORLD, status);
+}
+
+}  // namespace
+
+int Reduce_local(Layer layer, const void* inbuf, void* inoutbuf, int count, MPI_Datatype datatype,
+                 MPI_Op op) {
+  return reduce_local(layer, below.Reduce_local, inbuf, inoutbuf, count, datatype, op);
+}
+
+#if TUTTI_MPI_LARGE_COUNT
+int Reduce_local_c(Layer layer, const void* inbuf, void* inoutbuf, MPI_Count count,
+                   MPI_Datatype datatype, MPI_Op op) {
+  return reduce_local(layer, below.Reduce_local_c, inbuf, inoutbuf, count, datatype, op);
+}
+#endif  // TUTTI_MPI_LARGE_COUNT
 
 }  // namespace own
 

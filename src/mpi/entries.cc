@@ -2996,6 +2996,29 @@ TUTTI_ENTRY int PMPI_Op_free(MPI_Op* op) {
   return own::Op_free(Layer::pmpi, op);
 }
 
+TUTTI_ENTRY int MPI_Reduce_local(const void* inbuf, void* inoutbuf, int count,
+                                 MPI_Datatype datatype, MPI_Op op) {
+  return own::Reduce_local(Layer::mpi, inbuf, inoutbuf, count, datatype, op);
+}
+
+TUTTI_ENTRY int PMPI_Reduce_local(const void* inbuf, void* inoutbuf, int count,
+                                  MPI_Datatype datatype, MPI_Op op) {
+  return own::Reduce_local(Layer::pmpi, inbuf, inoutbuf, count, datatype, op);
+}
+
+#if TUTTI_MPI_LARGE_COUNT
+TUTTI_ENTRY int MPI_Reduce_local_c(const void* inbuf, void* inoutbuf, MPI_Count count,
+                                   MPI_Datatype datatype, MPI_Op op) {
+  return own::Reduce_local_c(Layer::mpi, inbuf, inoutbuf, count, datatype, op);
+}
+
+TUTTI_ENTRY int PMPI_Reduce_local_c(const void* inbuf, void* inoutbuf, MPI_Count count,
+                                    MPI_Datatype datatype, MPI_Op op) {
+  return own::Reduce_local_c(Layer::pmpi, inbuf, inoutbuf, count, datatype, op);
+}
+
+#endif  // TUTTI_MPI_LARGE_COUNT
+
 TUTTI_ENTRY int MPI_Start(MPI_Request* request) {
   return own::Start(Layer::mpi, request);
 }

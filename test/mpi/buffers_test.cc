@@ -901,6 +901,51 @@ bool any_rank(const World& world, bool mine) {
   return out != 0;
 }
 
+// MPI_Reduce_local: this rank alone, on elements one behind the other.
+std::string reduce_local_case(const World& world, const std::vector<Type>& types, Random& random) {
+  const bool user_op = random() % 2 == 0;
+  const MPI_Datatype type = user_op ? types[random() % types.size()].handle : MPI_INT;
+  const int count = static_cast<int>(random() % 200);
+  int size = 0;
+  MPI_Type_size(type, &size);
+  const size_t n = static_cast<size_t>(count) * static_cast<size_t>(size) / sizeof(unsigned);
+  std::vector<unsigned> in(n + 4);
+  std::vector<unsigned> inout(n + 4);
+  for (unsigned& each : in) each = static_cast<unsigned>(random());
+  for (unsigned& each : inout) each = static_cast<unsigned>(random());
+  std::vector<unsigned> expected = inout;
+  for (size_t i = 0; i < n; ++i) expected[i] += in[i];
+  const auto chars = [](const std::vector<unsigned>& from) {
+    const char* first = reinterpret_cast<const char*>(from.data());
+    return std::vector<char>(first, first + from.size() * sizeof(unsigned));
+  };
+  const kinds::Kind kinds[2] = {world.kinds[random() % world.kinds.size()],
+                                world.kinds[random() % world.kinds.size()]};
+  const Memory first(kinds[0], chars(in));
+  const Memory second(kinds[1], chars(inout));
+  const int rc = MPI_Reduce_local(first.data(), second.data(), count, type,
+                                  user_op ? world.user_sum : MPI_SUM);
+  if (rc == MPI_SUCCESS && second.read() == chars(expected) && first.read() == chars(in)) return "";
+  return std::string("Reduce_local of ") + std::to_string(count) + " elements from " +
+         kinds::name(kinds[0]) + " to " + kinds::name(kinds[1]) + (user_op ? ", user's sum" : "") +
+         ": wrong, or returns " + std::to_string(rc);
+}
+
+bool run_reduce_local(const World& world) {
+  std::seed_seq own{world.options.seed, static_cast<uint64_t>(world.rank), uint64_t{17}};
+  Random random(own);
+  // Without gaps: what the operation does with these is its own affair.
+  std::vector<Type> types;
+  for (const auto& [unit, all] : world.types) types.push_back(all.front());
+  for (int i = 0; i < 50; ++i) {
+    const std::string fault = reduce_local_case(world, types, random);
+    if (fault.empty()) continue;
+    std::printf("rank %d: %s\n", world.rank, fault.c_str());
+    return false;
+  }
+  return true;
+}
+
 bool run_cases(const World& world) {
   const Options& options = world.options;
   Tally tally;
@@ -963,7 +1008,8 @@ int run(World& world) {
   for (int unit = 1; unit <= 3; ++unit) world.types[unit] = make_types(unit);
   MPI_Op_create(add_ints, 1, &world.user_sum);
   world.comms = make_comms();
-  const bool good = run_cases(world);
+  const bool good_alone = !any_rank(world, !run_reduce_local(world));
+  const bool good = run_cases(world) && good_alone;
   report_paths(world);
   if (world.rank == 0)
     std::printf("buffers_test: seed %llu, %llu cases: %s\n",
