@@ -3,6 +3,7 @@
 #include "mpi/entry.hpp"
 #include "mpi/native.hpp"
 #include "mpi/requests.hpp"
+#include "mpi/required.hpp"
 
 namespace tutti::mpi {
 
@@ -28,8 +29,8 @@ int start_unsettled(State& state, const Problem* problem, std::shared_ptr<Packin
                     std::shared_ptr<BouncedCall> later, MPI_Request* request) {
   std::shared_ptr<Deferral> deferral =
       defer(state, later->call(), problem != nullptr ? &problem->agreed : nullptr);
-  const auto begin = [later, deferral] {
-    const Status status = later->start();
+  const auto begin = [later, deferral, comm = state.handle()] {
+    const Status status = native_required ? refused_later(comm, later->call()) : later->start();
     deferral->begun.store(true, std::memory_order_release);
     return status;
   };

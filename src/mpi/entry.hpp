@@ -25,6 +25,8 @@ int ordered(Layer layer, MPI_Comm comm, const Next<Function>& next, Args... args
   return passage.pass(next, args...);
 }
 
+inline constexpr std::string_view not_ours = "tutti has none of its own";
+
 template <Call call, class Function, class... Args>
 int blocking(Layer layer, MPI_Comm comm, const Next<Function>& next, Args... args) {
   Passage passage(layer);
@@ -34,6 +36,8 @@ int blocking(Layer layer, MPI_Comm comm, const Next<Function>& next, Args... arg
     if (offered<call>()) return native_blocking<call>(passage, comm, next, args...);
   if (any_unsettled()) [[unlikely]]
     if (int error = keep_order(comm); error != MPI_SUCCESS) return error;
+  if (native_required) [[unlikely]]
+    if (int error = refuse_below(comm, call, not_ours); error != MPI_SUCCESS) return error;
   return pass_blocking<call>(passage, comm, next, args...);
 }
 
@@ -46,6 +50,8 @@ int nonblocking(Layer layer, MPI_Comm comm, MPI_Request* request, const Next<Fun
   if constexpr (is_coll(call))
     if (offered<call>())
       return native_nonblocking<call>(passage, comm, request, next, std::move(args)...);
+  if (native_required) [[unlikely]]
+    if (int error = refuse_below(comm, call, not_ours); error != MPI_SUCCESS) return error;
   if (any_unsettled()) [[unlikely]]
     if (State* state = unsettled_state(comm))
       return start_later(*state, request,
@@ -62,6 +68,10 @@ int persistent(Layer layer, MPI_Comm comm, MPI_Info info, MPI_Request* request,
   count_call(call);
   if (any_unsettled()) [[unlikely]]
     if (int error = keep_order(comm); error != MPI_SUCCESS) return error;
+  if (native_required) [[unlikely]]
+    if (int error = refuse_below(comm, call, "persistent calls are the base's");
+        error != MPI_SUCCESS)
+      return error;
   Ends ends;
   if (memory::live() && find_ends(comm, ends)) [[unlikely]] {
     auto bounced = std::make_unique<PersistentCall>(comm);

@@ -21,6 +21,7 @@
 #include "mpi/handles.hpp"
 #include "mpi/pairing.hpp"
 #include "mpi/requests.hpp"
+#include "mpi/required.hpp"
 #include "mpi/state.hpp"
 #include "tutti.h"
 
@@ -108,7 +109,8 @@ uint32_t offer(const std::vector<Greeting>& all, const Config& config) {
   }
   uint32_t calls = 0;
   for (uint32_t i = 0; i < coll_count; ++i)
-    if (may_want(job, static_cast<Coll>(i))) calls |= 1u << i;
+    // What is required to be native is looked at, be it to refuse it.
+    if (config.require.native || may_want(job, static_cast<Coll>(i))) calls |= 1u << i;
   return calls;
 }
 
@@ -249,6 +251,7 @@ void begin(bool together) {
     give_up();
   }
   calls_offered = offer(all, config);
+  native_required = config.require.native;
   phase = Phase::active;
 }
 
@@ -261,6 +264,7 @@ void end() {
   if (instance->config.stats) log::write(log::Level::info, "stats", describe_counters());
   phase = Phase::over;
   calls_offered = 0;
+  native_required = false;
   below.Comm_free.pmpi(&instance->self);
 }
 

@@ -12,6 +12,7 @@
 #include "mpi/draft.hpp"
 #include "mpi/lifecycle.hpp"
 #include "mpi/passing.hpp"
+#include "mpi/required.hpp"
 
 namespace tutti::mpi {
 
@@ -51,13 +52,21 @@ int run_native(Call call, State& state, AnyDraft& draft) {
   return MPI_SUCCESS;
 }
 
+// A call that the draft cannot make a Problem of, on its way to the base.
+inline int refuse_undrafted(MPI_Comm comm, Call call, Begin begin) {
+  if (!native_required || begin == Begin::refused) [[likely]]
+    return MPI_SUCCESS;
+  return refuse_below(comm, call, "its operation or type has no name in tutti");
+}
+
 template <Call call, class Function, class... Args>
 int native_blocking(const Passage& passage, MPI_Comm comm, const Next<Function>& next,
                     Args... args) {
   Draft<call> draft;
-  if (draft.begin(args...) != Begin::mine) {
+  if (const Begin begin = draft.begin(args...); begin != Begin::mine) {
     if (any_unsettled())
       if (int error = keep_order(comm); error != MPI_SUCCESS) return error;
+    if (int error = refuse_undrafted(comm, call, begin); error != MPI_SUCCESS) return error;
     return pass_blocking<call>(passage, comm, next, args...);
   }
   State* state = nullptr;
@@ -67,9 +76,13 @@ int native_blocking(const Passage& passage, MPI_Comm comm, const Next<Function>&
   if (!state->settled()) [[unlikely]]
     if (int error = settle(*state); error != MPI_SUCCESS) return error;
   const Communicator& communicator = *state->communicator();
-  if ((is_plain(call) || communicator.wants(coll_of(call))) && draft.finish(*state, args...) &&
-      communicator.choose(draft.problem.agreed) == Path::native)
-    return run_native(call, *state, draft);
+  if (is_plain(call) || communicator.wants(coll_of(call))) {
+    if (!draft.finish(*state, args...)) return pass_blocking<call>(passage, comm, next, args...);
+    if (communicator.choose(draft.problem.agreed) == Path::native)
+      return run_native(call, *state, draft);
+  }
+  if (native_required) [[unlikely]]
+    if (int error = refuse_below(comm, call, {}); error != MPI_SUCCESS) return error;
   return pass_blocking<call>(passage, comm, next, args...);
 }
 
@@ -91,6 +104,8 @@ int native_nonblocking(const Passage& passage, MPI_Comm comm, MPI_Request* reque
       if (int error = keep_order(comm); error != MPI_SUCCESS) return error;
       return pass_nonblocking<call>(passage, comm, request, next, given(args)...);
     }
+    if (int error = mine ? MPI_SUCCESS : refuse_undrafted(comm, call, begin); error != MPI_SUCCESS)
+      return error;
     if (unsettled != nullptr) {
       if (mine) (void)draft.pack(true);  // the Problem carries a failure
       return start_unsettled(*unsettled, mine ? &draft.problem : nullptr, draft.packing(),
@@ -98,13 +113,22 @@ int native_nonblocking(const Passage& passage, MPI_Comm comm, MPI_Request* reque
                              request);
     }
   }
-  if (state == nullptr || state->communicator() == nullptr)
+  if (state == nullptr || state->communicator() == nullptr) {
+    if (native_required) [[unlikely]]
+      if (int error = begin == Begin::mine ? refuse_below(comm, call, {})
+                                           : refuse_undrafted(comm, call, begin);
+          error != MPI_SUCCESS)
+        return error;
     return pass_nonblocking<call>(passage, comm, request, next, given(args)...);
+  }
   const Communicator& communicator = *state->communicator();
-  if ((!is_plain(call) && !communicator.wants(coll_of(call))) ||
-      !draft.finish(*state, given(args)...) ||
-      communicator.choose(draft.problem.agreed) != Path::native)
+  const bool wanted = is_plain(call) || communicator.wants(coll_of(call));
+  const bool drafted = wanted && draft.finish(*state, given(args)...);
+  if (!drafted || communicator.choose(draft.problem.agreed) != Path::native) {
+    if (native_required && drafted == wanted) [[unlikely]]
+      if (int error = refuse_below(comm, call, {}); error != MPI_SUCCESS) return error;
     return pass_nonblocking<call>(passage, comm, request, next, given(args)...);
+  }
   count_taken(call, Taken::native);
   (void)draft.pack(true);
   std::function<Status()> then;

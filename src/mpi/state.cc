@@ -88,14 +88,6 @@ Poll allgather_test(void* request) {
   return error == MPI_SUCCESS ? Poll::done() : Poll::failed(Code::internal);
 }
 
-std::string name_of(MPI_Comm comm) {
-  std::array<char, MPI_MAX_OBJECT_NAME> name{};
-  int length = 0;
-  if (below.Comm_get_name(comm, name.data(), &length) != MPI_SUCCESS || length == 0)
-    return "a communicator without a name";
-  return name.data();
-}
-
 // Nodes of the communicator's ranks, numbered by first appearance; empty if one of them is not of
 // this MPI_COMM_WORLD, which then is so on all ranks: each world sees a stranger.
 std::vector<int32_t> nodes_of(MPI_Comm comm, int nranks) {
@@ -344,6 +336,14 @@ void States::close_all() {
 }
 
 // ---- The room's functions.
+
+std::string name_of(MPI_Comm comm) {
+  std::array<char, MPI_MAX_OBJECT_NAME> name{};
+  int length = 0;
+  if (below.Comm_get_name(comm, name.data(), &length) != MPI_SUCCESS || length == 0)
+    return "a communicator without a name";
+  return name.data();
+}
 
 int look_up_state(MPI_Comm comm, bool build, State** found) {
   *found = nullptr;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/status.hpp"
@@ -116,6 +117,9 @@ int start_later(State& state, MPI_Request* request, std::shared_ptr<BouncedCall>
 
 // Frees a handle, but not while a queued call may still need it. Returns whether it was kept back.
 bool free_later(std::function<void()> free);
+
+// For messages.
+std::string name_of(MPI_Comm comm);
 
 // Turns a failed status into an MPI error code, and calls the communicator's error handler with it.
 int raise(MPI_Comm comm, Status status);
