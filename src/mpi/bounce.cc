@@ -56,7 +56,7 @@ HostCopies::~HostCopies() {
   while (!copy_out_poll().finished()) {
   }
   for (Buffer& own : buffers_)
-    if (own.copy != nullptr) memory::give_block(own.copy);
+    if (own.copy != nullptr && !own.shares) memory::give_block(own.copy);
 }
 
 int HostCopies::add(const void* buffer, const Blocks& blocks, Access access) {
@@ -202,6 +202,16 @@ Status HostCopies::read(const Buffer& own) {
   return status;
 }
 
+// Whether the program passed one pointer twice, which is for the base to refuse, or to make of it what it does: so
+// the copies are one too.
+bool HostCopies::one_buffer() const {
+  const auto copied = [](const Buffer& own) {
+    return !own.skip && !own.unused && own.on_device && !own.runs.empty();
+  };
+  return count_ == 2 && buffers_[0].program == buffers_[1].program &&
+         buffers_[0].program != MPI_BOTTOM && copied(buffers_[0]) && copied(buffers_[1]);
+}
+
 Status HostCopies::make() {
   made_ = true;
   for (int i = 0; i < count_; ++i) {
@@ -211,12 +221,22 @@ Status HostCopies::make() {
     find_spans(own);
     if (own.runs.empty()) continue;
     own.lower = own.runs.front().offset;
-    const auto bytes = static_cast<size_t>(end_of(own.runs.back()) - own.lower);
+    ptrdiff_t end = end_of(own.runs.back());
+    if (one_buffer()) {
+      // Both are laid out by now: this is the second, and its copy has room for the first.
+      Buffer& first = buffers_[0];
+      own.lower = std::min(own.lower, first.lower);
+      end = std::max(end, end_of(first.runs.back()));
+      memory::give_block(first.copy);
+      first.shares = true;
+    }
+    const auto bytes = static_cast<size_t>(end - own.lower);
     size_t touched = 0;
     for (const Span& span : own.spans) touched += span.bytes;
     const bool sparse = bytes > sparse_from_bytes && bytes / sparse_parts > touched;
     own.copy = static_cast<std::byte*>(memory::take_block(bytes, sparse));
     if (own.copy == nullptr) return Code::no_memory;
+    if (buffers_[0].shares) buffers_[0].copy = own.copy + (buffers_[0].lower - own.lower);
   }
   return {};
 }

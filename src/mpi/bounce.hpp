@@ -135,7 +135,9 @@ class HostCopies {
     std::vector<Span> spans;
     std::byte* copy = nullptr;  // of the first run's first byte and all behind it
     ptrdiff_t lower = 0;        // that byte's distance from `program`
+    bool shares = false;        // the copy is a part of the other buffer's
   };
+  bool one_buffer() const;
   static void lay_out(Buffer& own);
   static void find_spans(Buffer& own);
   static void look(Buffer& own);

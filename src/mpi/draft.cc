@@ -148,8 +148,10 @@ bool LongDraft::reduce_blocks(const State& state, const void* send, void* recv) 
   const void* input = in_place ? recv : send;
   const uint64_t own = counts_[state.rank()];
   if (total > 0 && input == nullptr) return false;
-  if (own > 0 && (recv == nullptr || (!in_place && recv == send))) return false;
-  problem.local.in_place = in_place;
+  if (own > 0 && recv == nullptr) return false;
+  const bool equal = !in_place && recv == send && own > 0;
+  if (equal && refuses_equal_buffers) return false;
+  problem.local.in_place = in_place || equal;
   problem.local.send = input;
   problem.local.recv = own > 0 || in_place ? recv : nullptr;
   return true;
@@ -164,6 +166,28 @@ bool LongDraft::finish_movement(Coll coll, const State& state, int root) {
   if (!movement(coll, state.rank(), state.nranks(), root)) return false;
   place();
   return true;
+}
+
+// One buffer for both: all of it, or this rank's block of the other side.
+bool LongDraft::overlaps_itself(Coll coll, int rank) const {
+  if (nsides_ != 2 || sides_[0].in_place() || sides_[1].in_place()) return false;
+  const auto* send = static_cast<const std::byte*>(sides_[0].memory());
+  const auto* recv = static_cast<const std::byte*>(sides_[1].memory());
+  if (send == nullptr || recv == nullptr) return false;
+  switch (coll) {
+    case Coll::allgather:
+    case Coll::gather:
+      return sides_[0].bytes() > 0 && send == recv + static_cast<size_t>(rank) * sides_[0].bytes();
+    case Coll::scatter:
+      return sides_[1].bytes() > 0 && recv == send + static_cast<size_t>(rank) * sides_[1].bytes();
+    case Coll::allgatherv:
+    case Coll::gatherv:
+      return sides_[0].bytes() > 0 && send == recv + sides_[1].displ_of(rank);
+    case Coll::scatterv:
+      return sides_[1].bytes() > 0 && recv == send + sides_[0].displ_of(rank);
+    default:
+      return send == recv;
+  }
 }
 
 // Agreed are the bytes of what is received. Sizes that do not fit within this rank are the base's.
@@ -181,8 +205,14 @@ bool LongDraft::movement(Coll coll, int rank, int nranks, int root) {
   const Side& at_root = scatters ? send : recv;
   if (scatters || gathers ? (is_root ? at_root : everywhere).in_place() : recv.in_place())
     return false;
-  if (nsides_ == 2 && send.program() == recv.program() && send.bytes() > 0 && recv.bytes() > 0)
-    return false;
+  // What is for the base to refuse is so on all ranks alike. Of rooted calls only the root could tell.
+  const bool equal =
+      nsides_ == 2 && send.program() == recv.program() && send.bytes() > 0 && recv.bytes() > 0;
+  const bool overlaps = overlaps_itself(coll, rank);
+  if (refuses_equal_buffers && !scatters && !gathers && (equal || overlaps)) return false;
+  // Of alltoall nothing but in place has a meaning with one buffer; a block that stands where it is to go is
+  // in place.
+  if (overlaps) (scatters ? sides_[1] : sides_[0]).take_in_place();
   local.in_place = scatters ? recv.in_place() : nsides_ == 2 && send.in_place();
   const auto fits = [&](uint64_t sent, uint64_t received) {
     return local.in_place || sent == received;

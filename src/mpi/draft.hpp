@@ -50,14 +50,17 @@ extern Problem blank_problem;
   return blank_problem;
 }
 
-// Whether the base refuses equal send and receive buffers of this many elements: MPICH always; Open MPI
-// (4.1, both forms) from two on, and works as if in place on one.
-constexpr bool refuses_equal_buffers(int64_t count) {
+// Buffers that must not be one and are. What an MPI refuses is for it to say; what it lets pass works there
+// as if in place, and so it does here. A rank may not go below by itself over it: of a block that is its own
+// rank 0 alone sees two equal pointers.
+// MPICH refuses all of it. Open MPI (4.1, all forms) refuses allreduce from two elements on, and reduce.
 #ifdef MPICH_VERSION
-  return count > 0;
+constexpr bool refuses_equal_buffers = true;
 #else
-  return count > 1;
+constexpr bool refuses_equal_buffers = false;
 #endif
+constexpr bool refuses_equal_buffers_of(Call call, int64_t count) {
+  return refuses_equal_buffers ? count > 0 : call == Call::allreduce && count > 1;
 }
 
 // ---- What is packed.
@@ -138,7 +141,7 @@ class PlainDraft {
     if (!symmetric || count <= 0) return count < 0;
     if (recv == MPI_IN_PLACE) return true;
     if (send == nullptr || recv == nullptr) return true;
-    return send == recv && (call != Call::allreduce || refuses_equal_buffers(count));
+    return send == recv && refuses_equal_buffers_of(call, count);
   }
 
   template <class Count>
@@ -156,7 +159,7 @@ class PlainDraft {
     const bool in_place = send == MPI_IN_PLACE;
     problem.agreed.coll = coll_of(call);
     problem.agreed.count = static_cast<uint64_t>(count);
-    problem.local.in_place = in_place || (call == Call::allreduce && send == recv);
+    problem.local.in_place = in_place || (symmetric && send == recv);
     problem.local.send = in_place ? recv : send;
     problem.local.recv = recv;
     return Begin::mine;
@@ -170,12 +173,17 @@ bool PlainDraft<call>::look_at_ends(const State& state) {
   if (call == Call::reduce && (root < 0 || root >= state.nranks())) return false;
   const bool receives = call == Call::reduce ? state.rank() == root : state.rank() != 0;
   if (call == Call::reduce && local.in_place && !receives) return false;
+  // Refused by rank 0 too, which does not look at recv, or by no rank.
+  if (call == Call::exscan && !local.in_place && local.send == local.recv) {
+    if (refuses_equal_buffers && problem.agreed.count > 0) return false;
+    local.in_place = receives;
+  }
   // Elsewhere the receive buffer is not looked at.
   if (!receives && !local.in_place) local.recv = nullptr;
   if (local.recv == MPI_IN_PLACE) return false;
   if (problem.agreed.count == 0) return true;
   if (local.send == nullptr || (receives && local.recv == nullptr)) return false;
-  return local.in_place || local.send != local.recv;
+  return local.in_place || local.send != local.recv || call == Call::exscan;
 }
 
 // Numbers of all ranks: on the stack where these are few.
@@ -217,8 +225,15 @@ class Side {
   std::span<const uint64_t> counts() const { return counts_.span(); }
   // Empty: one block behind the other.
   std::span<const uint64_t> displs() const;
-  bool pack(Packing& packing, bool keep);
   const void* program() const { return buffer_; }
+  // Of direct ones: from the first byte of all.
+  uint64_t displ_of(int block) const { return several_ ? displs_[block] : 0; }
+  bool pack(Packing& packing, bool keep);
+  void take_in_place() {
+    in_place_ = true;
+    memory_ = nullptr;
+    bytes_ = 0;
+  }
 
  private:
   const void* buffer_ = nullptr;
@@ -264,6 +279,7 @@ class LongDraft {
  private:
   bool reduce_blocks(const State& state, const void* send, void* recv);
   bool movement(Coll coll, int rank, int nranks, int root);
+  bool overlaps_itself(Coll coll, int rank) const;
   void place();
 
   std::array<Side, 2> sides_;
