@@ -40,6 +40,8 @@ struct Below {
 extern Below below;
 extern bool below_loaded;
 void load_below();
+// What the table has no place for, by its PMPI_ name; null where the MPI of this process has no such symbol.
+void* find_below(const char* name);
 
 // How deep this thread is in calls to the next MPI_X. initial-exec: one instruction, no call, no
 // allocation at first use; tutti is preloaded or linked, and small enough for the reserve

@@ -138,7 +138,11 @@ void check_pairing() {
   char version[16384] = {};  // MPI_MAX_LIBRARY_VERSION_STRING is 256 or 8192, by the MPI that runs
   int length = 0;
   below.Get_library_version(version, &length);
-  const std::string why = misfit(built_with(), read_release(version), version);
+  std::string why = misfit(built_with(), read_release(version), version);
+  const auto abi_version =
+      reinterpret_cast<int (*)(int*, int*)>(find_below("PMPI_Abi_get_version"));
+  if (why.empty() && has_standard_handles(abi_version) != built_with_standard_handles())
+    why = misfit_of_handles();
   if (why.empty()) return;
   TUTTI_ERROR("mpi", "{}", why);
   _exit(1);

@@ -66,6 +66,31 @@ Release built_with() {
 #endif
 }
 
+bool has_standard_handles(int (*abi_get_version)(int*, int*)) {
+  int major = -1;
+  int minor = -1;
+  // A library without them says so by a negative number.
+  return abi_get_version != nullptr && abi_get_version(&major, &minor) == MPI_SUCCESS && major > 0;
+}
+
+bool built_with_standard_handles() {
+#ifdef MPI_ABI_VERSION
+  return true;
+#else
+  return false;
+#endif
+}
+
+std::string misfit_of_handles() {
+  return text(
+      "this libtutti.so was built for the handles of {}, and the program runs on a library with "
+      "{}; link the program "
+      "with the MPI's own library",
+      built_with_standard_handles() ? "MPI's standard binary interface" : "the MPI itself",
+      built_with_standard_handles() ? "those of the MPI itself"
+                                    : "those of MPI's standard binary interface (libmpi_abi)");
+}
+
 std::string misfit(const Release& built, const Release& running, std::string_view library_version) {
   // Of an MPI that says something else nothing is known; configure has let it pass.
   if (built.family == Release::Family::other) return {};

@@ -21,6 +21,14 @@ Release read_release(std::string_view library_version);
 // The one that tutti was built with.
 Release built_with();
 
+// Whether the library of this process has handles of the standard's binary interface (MPI 5), which are other
+// numbers than those of the MPI itself. abi_get_version: its PMPI_Abi_get_version, or null.
+bool has_standard_handles(int (*abi_get_version)(int*, int*));
+// Whether this build of tutti has.
+bool built_with_standard_handles();
+// Why a build of one kind may not run on a library of the other.
+std::string misfit_of_handles();
+
 // Empty if `built` may run on `running`, else why not, and what to do.
 std::string misfit(const Release& built, const Release& running, std::string_view library_version);
 

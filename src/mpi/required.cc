@@ -24,7 +24,7 @@ std::string verdict_of(MPI_Comm comm) {
   State* state = nullptr;
   if (look_up_state(comm, false, &state) != MPI_SUCCESS || state == nullptr ||
       state->communicator() == nullptr)
-    return "no call has set the communicator up";
+    return "no blocking call has set the communicator up";
   return state->communicator()->describe();
 }
 

@@ -1,6 +1,7 @@
 #include "mpi/pairing.hpp"
 
 #include <gtest/gtest.h>
+#include <mpi.h>
 
 namespace tutti::mpi {
 namespace {
@@ -44,6 +45,21 @@ TEST(Pairing, AnotherFamilyIsNamed) {
   EXPECT_NE(why.find("Open MPI 4.1.4"), std::string::npos) << why;
   EXPECT_NE(why.find("\"MPICH Version: 4.1.4\""), std::string::npos) << why;
   EXPECT_NE(misfit({Family::mpich, 4, 0, 0}, read_release("Some MPI 3"), "Some MPI 3"), "");
+}
+
+TEST(Pairing, HandlesOfTheStandardAreToldFromOthers) {
+  EXPECT_FALSE(has_standard_handles(nullptr));
+  EXPECT_FALSE(has_standard_handles([](int* major, int* minor) {
+    *major = *minor = -1;
+    return MPI_SUCCESS;
+  }));
+  EXPECT_TRUE(has_standard_handles([](int* major, int* minor) {
+    *major = 1;
+    *minor = 0;
+    return MPI_SUCCESS;
+  }));
+  EXPECT_FALSE(built_with_standard_handles());
+  EXPECT_NE(misfit_of_handles().find("libmpi_abi"), std::string::npos);
 }
 
 TEST(Pairing, ThisBuildRunsOnItself) {

@@ -66,8 +66,10 @@ int main(int argc, char** argv) {
 
   /* First calls, behind which the set-up goes on. */
   comm = fresh();
+#ifndef MPICH_VERSION /* where blocking calls alone set a communicator up */
   CHECK_EQUAL(MPI_Iallreduce(in, out, 2, MPI_INT, MPI_SUM, comm, &request), MPI_SUCCESS);
   CHECK_EQUAL(MPI_Wait(&request, MPI_STATUS_IGNORE), MPI_SUCCESS);
+#endif
   MPI_Comm_free(&comm);
   comm = fresh();
   {
