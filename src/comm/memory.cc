@@ -93,6 +93,27 @@ Poll copy_poll(uint64_t handle) {
   return gpu::module().copy_poll(handle);
 }
 
+Status pack_start(int32_t device, const Pack& pack, uint64_t* handle) {
+  return gpu::module().pack_start(
+      device, {pack.program, pack.packed, pack.strips, pack.count, pack.unpack}, handle);
+}
+
+void* take_device_block(int32_t device, size_t bytes) {
+  void* block = nullptr;
+  return gpu::module().take_memory(device, bytes, &block).ok() ? block : nullptr;
+}
+
+void give_device_block(int32_t device, void* block) {
+  gpu::module().give_memory(device, block);
+}
+
+bool is_registered(const void* block) {
+  std::lock_guard<std::mutex> lock(blocks().mutex);
+  for (const Block& taken : blocks().taken)
+    if (taken.memory == block) return taken.registered;
+  return false;
+}
+
 void* take_block(size_t bytes, bool sparse) {
   if (sparse) return take_sparse((bytes + page_bytes - 1) / page_bytes * page_bytes);
   const size_t size = block_bytes(bytes);

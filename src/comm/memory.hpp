@@ -7,6 +7,7 @@
 
 #include "base/status.hpp"
 #include "core/poll.hpp"
+#include "core/strips.hpp"
 
 namespace tutti {
 struct Config;
@@ -40,10 +41,26 @@ Status copy(int32_t device, void* to, const void* from, size_t bytes);
 Status copy_start(int32_t device, void* to, const void* from, size_t bytes, uint64_t* handle);
 Poll copy_poll(uint64_t handle);
 
+// A gapped buffer on a device packed, or unpacked, by a kernel; nonblocking as copy_start. `packed` and
+// `strips` are of take_block or take_device_block. unsupported where the kernel does not reach them.
+struct Pack {
+  void* program = nullptr;
+  void* packed = nullptr;
+  const Strip* strips = nullptr;
+  uint64_t count = 0;
+  bool unpack = false;
+};
+Status pack_start(int32_t device, const Pack& pack, uint64_t* handle);
+// A little memory of the device for packed buffers; nullptr when there is none left.
+void* take_device_block(int32_t device, size_t bytes);
+void give_device_block(int32_t device, void* block);
+
 // Host memory for copies, known to the driver where that can be; contents are not defined. Blocks
 // are kept for the next call up to a few MiB in all. Sparse: of a block that may be huge little will
 // be touched; it takes memory only there. nullptr when there is none.
 void* take_block(size_t bytes, bool sparse = false);
 void give_block(void* block);
+// Whether the driver knows it.
+bool is_registered(const void* block);
 
 }  // namespace tutti::memory

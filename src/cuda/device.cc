@@ -10,6 +10,7 @@
 extern "C" const unsigned char tutti_fatbin_kernels[];
 extern "C" const unsigned char tutti_fatbin_kernels_move[];
 extern "C" const unsigned char tutti_fatbin_linger[];
+extern "C" const unsigned char tutti_fatbin_pack[];
 
 namespace tutti::cuda {
 
@@ -84,6 +85,7 @@ Result<Device*> device(int ordinal) {
 
 Status Device::load_kernels() {
   if (kernels[0]) return Code::ok;
+  TUTTI_TRY(load_pack());
   CUmodule modules[2] = {};
   TUTTI_CU_TRY(cuModuleLoadData(&modules[0], tutti_fatbin_kernels));
   TUTTI_CU_TRY(cuModuleLoadData(&modules[1], tutti_fatbin_kernels_move));
@@ -94,6 +96,17 @@ Status Device::load_kernels() {
     TUTTI_TRY(load(found[k]));
   }
   std::memcpy(kernels, found, sizeof found);
+  return Code::ok;
+}
+
+Status Device::load_pack() {
+  if (pack_kernel != nullptr) return Code::ok;
+  CUmodule module = nullptr;
+  CUfunction found = nullptr;
+  TUTTI_CU_TRY(cuModuleLoadData(&module, tutti_fatbin_pack));
+  TUTTI_CU_TRY(cuModuleGetFunction(&found, module, "tutti_pack"));
+  TUTTI_TRY(load(found));
+  pack_kernel = found;
   return Code::ok;
 }
 
@@ -109,6 +122,8 @@ Status Device::make_arena(uint64_t lane_bytes) {
     cu().cuMemFree(memory);
     return exported;
   }
+  // Without it buffers are packed into host memory.
+  if (cu().cuMemAlloc(&scratch, gpu::scratch_bytes) != CUDA_SUCCESS) scratch = 0;
   arena = memory;
   arena_nonce = random_number();
   lanes = std::move(pool);

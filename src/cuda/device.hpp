@@ -11,6 +11,7 @@
 #include "gpu/lane_pool.hpp"
 #include "gpu/linger.hpp"
 #include "gpu/plan.hpp"
+#include "gpu/scratch_pool.hpp"
 
 namespace tutti::cuda {
 
@@ -31,6 +32,7 @@ class Device {
   uint32_t sms = 0;
   bool mps = false;
   CUfunction kernels[gpu::kernel_count] = {};
+  CUfunction pack_kernel = nullptr;
   CUstream copy_streams[2] = {};
   CUstream control = nullptr;  // for abort words: never behind a waiting kernel
 
@@ -39,12 +41,17 @@ class Device {
   CUipcMemHandle arena_handle{};
   uint64_t arena_nonce = 0;
   gpu::LanePool lanes;
+  // For packed buffers; made with the lanes, never exported. 0: there is none.
+  CUdeviceptr scratch = 0;
+  gpu::ScratchPool scratch_pool{gpu::scratch_bytes};
 
   // The lingering kernel: its host's end, and the stream that it alone runs on.
   gpu::Linger linger;
   CUstream linger_stream = nullptr;
 
   Status load_kernels();
+  // The kernel that packs; by the first call, with the lock held.
+  Status load_pack();
   // Makes lingering possible; by the first group that wants it, with the lock held.
   Status open_linger();
   // Launches the kernel for the command that linger holds. By its owner, in the device's context.

@@ -1,4 +1,5 @@
 // libtutti_emu.so: the function table of gpu/device.hpp filled with CPU code.
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
@@ -8,6 +9,8 @@
 #include "emu/memory.hpp"
 #include "emu/pool.hpp"
 #include "gpu/emu.hpp"
+#include "gpu/kernel/pack.hpp"
+#include "gpu/scratch_pool.hpp"
 
 namespace tutti::emu {
 
@@ -52,11 +55,9 @@ Copies& copies() {
   return all;
 }
 
-Status copy_start(int, void* to, const void* from, size_t bytes, uint64_t* handle) {
-  if (refuse(faults().refuse_launch)) {
-    say(2, text("copy of {} bytes refused by the test", bytes));
-    return Code::no_resource;
-  }
+// Does the work on a thread of its own, after a delay by chance.
+template <class Work>
+uint64_t begin(Work work) {
   Copies& all = copies();
   uint64_t id;
   {
@@ -64,17 +65,83 @@ Status copy_start(int, void* to, const void* from, size_t bytes, uint64_t* handl
     id = all.next++;
     all.finished[id] = false;
   }
-  void* target = alias(to);
-  const void* source = alias(from);
   run([=] {
-    Machine pause(0, 1, 0, 1, nullptr, id);  // delays by chance
-    if (bytes) std::memcpy(target, source, bytes);
+    Machine pause(0, 1, 0, 1, nullptr, id);
+    work();
     Copies& all = copies();
     std::lock_guard lock(all.mutex);
     all.finished[id] = true;
   });
-  *handle = id;
+  return id;
+}
+
+Status copy_start(int, void* to, const void* from, size_t bytes, uint64_t* handle) {
+  if (refuse(faults().refuse_launch)) {
+    say(2, text("copy of {} bytes refused by the test", bytes));
+    return Code::no_resource;
+  }
+  void* target = alias(to);
+  const void* source = alias(from);
+  *handle = begin([=] {
+    if (bytes) std::memcpy(target, source, bytes);
+  });
   return Code::ok;
+}
+
+std::atomic<long> packings{0};
+
+// A grid of teams of one thread, one after the other: no thread of it waits.
+Status pack_start(int, const PackCall& call, uint64_t* handle) {
+  constexpr uint32_t ctas = 3;
+  constexpr uint32_t threads = 2;
+  if (refuse(faults().refuse_launch)) {
+    say(2, text("packing of {} strips refused by the test", call.count));
+    return Code::no_resource;
+  }
+  packings.fetch_add(1, std::memory_order_relaxed);
+  PackArgs args{};
+  args.program = static_cast<char*>(alias(call.program));
+  args.packed = static_cast<char*>(alias(call.packed));
+  args.strips = static_cast<const Strip*>(alias(call.strips));
+  args.count = call.count;
+  args.unpack = call.unpack;
+  *handle = begin([=] {
+    for (uint32_t cta = 0; cta < ctas; ++cta)
+      for (uint32_t thread = 0; thread < threads; ++thread)
+        pack_kernel<Machine, 1>(Machine(thread, threads, cta, ctas, nullptr, cta), args);
+  });
+  return Code::ok;
+}
+
+struct Scratch {
+  std::mutex mutex;
+  char* memory = nullptr;
+  ScratchPool pool{scratch_bytes};
+};
+Scratch& scratch(int device) {
+  static std::mutex mutex;
+  static auto& all = *new std::unordered_map<int, Scratch>;
+  std::lock_guard lock(mutex);
+  return all[device];
+}
+
+Status take_memory(int device, size_t bytes, void** memory) {
+  Scratch& own = scratch(device);
+  std::lock_guard lock(own.mutex);
+  if (own.memory == nullptr)
+    own.memory =
+        static_cast<char*>(tutti_emu_alloc(static_cast<int>(Kind::device), device, scratch_bytes));
+  if (own.memory == nullptr) return Code::no_resource;
+  std::optional<uint64_t> at = own.pool.take(bytes);
+  if (!at) return Code::no_resource;
+  *memory = own.memory + *at;
+  return Code::ok;
+}
+
+void give_memory(int device, void* memory) {
+  Scratch& own = scratch(device);
+  std::lock_guard lock(own.mutex);
+  own.pool.give_back(static_cast<uint64_t>(static_cast<char*>(memory) - own.memory));
 }
 
 Poll copy_poll(uint64_t handle) {
@@ -128,6 +195,9 @@ constexpr Module table = {.abi = abi_version,
                           .copy = copy,
                           .copy_start = copy_start,
                           .copy_poll = copy_poll,
+                          .pack_start = pack_start,
+                          .take_memory = take_memory,
+                          .give_memory = give_memory,
                           .host_register = host_register,
                           .host_unregister = host_unregister,
                           .prepare = prepare,
@@ -146,6 +216,7 @@ void say(int level, const std::string& text) {
 }  // namespace tutti::emu
 
 long tutti_emu_get(const char* count) {
+  if (std::strcmp(count, "packed") == 0) return tutti::emu::packings.load();
   return tutti::emu::linger_count(count);
 }
 

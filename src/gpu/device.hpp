@@ -13,11 +13,12 @@
 #include "base/status.hpp"
 #include "core/poll.hpp"
 #include "core/problem.hpp"
+#include "core/strips.hpp"
 #include "core/types.hpp"
 
 namespace tutti::gpu {
 
-inline constexpr uint32_t abi_version = 2;
+inline constexpr uint32_t abi_version = 3;
 inline constexpr int max_group = 8;  // ranks of one NVLink group
 
 enum class Kind : uint8_t { host, pinned, managed, device };
@@ -76,6 +77,16 @@ struct Call {
   Kind send_kind = Kind::managed;
 };
 
+// A gapped buffer to be packed, or unpacked.
+struct PackCall {
+  void* program = nullptr;  // device-readable memory
+  // Memory of the device, or host memory made known by host_register.
+  void* packed = nullptr;
+  const Strip* strips = nullptr;
+  uint64_t count = 0;
+  bool unpack = false;
+};
+
 struct Services {
   // level as log::Level; text without newline.
   void (*log)(int level, const char* area, const char* text) = nullptr;
@@ -101,6 +112,13 @@ struct Module {
   Status (*copy_start)(int device, void* to, const void* from, size_t bytes,
                        uint64_t* handle) = nullptr;
   Poll (*copy_poll)(uint64_t handle) = nullptr;
+  // Packs or unpacks by a kernel, nonblocking as copy_start. unsupported, before anything was touched, where
+  // the kernel cannot reach the host memory.
+  Status (*pack_start)(int device, const PackCall& call, uint64_t* handle) = nullptr;
+  // Memory of the device for packed buffers, from little that was set aside; no_resource when it is used
+  // up, or no group has been prepared.
+  Status (*take_memory)(int device, size_t bytes, void** memory) = nullptr;
+  void (*give_memory)(int device, void* memory) = nullptr;
   // Makes host memory known to the driver, so that copies to and from it are asynchronous.
   Status (*host_register)(void* memory, size_t bytes) = nullptr;
   void (*host_unregister)(void* memory) = nullptr;

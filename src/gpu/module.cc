@@ -115,6 +115,9 @@ const Module& null_module() {
         return Code::no_device;
       },
       .copy_poll = [](uint64_t) { return Poll::failed(Code::no_device); },
+      .pack_start = [](int, const PackCall&, uint64_t*) -> Status { return Code::no_device; },
+      .take_memory = [](int, size_t, void**) -> Status { return Code::no_device; },
+      .give_memory = [](int, void*) {},
       .host_register = [](void*, size_t) -> Status { return Code::no_device; },
       .host_unregister = [](void*) {},
       .prepare = [](const GroupSpec&, Group**, Blob*) -> Status { return Code::no_device; },

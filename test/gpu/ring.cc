@@ -19,11 +19,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <random>
 #include <thread>
 
 #include "base/text.hpp"
 #include "gpu/lane_pool.hpp"
 #include "gpu/module.hpp"
+#include "gpu/scratch_pool.hpp"
 #include "harness.hpp"
 #include "reference.hpp"
 
@@ -620,6 +622,90 @@ void case_kinds_and_copies(World& w) {
   if (!module.uuid(w.job.device(), &uuid).ok()) w.job.fail("uuid");
 }
 
+// Runs of random length in random order, packed by the kernel as by the CPU; what lies between them stays
+// when they are unpacked. Into memory of the device and into host memory.
+void case_packing(World& w) {
+  const gpu::Module& module = w.job.module();
+  const int device = w.job.device();
+  gpu::Group* group = must_make(w);  // memory for packed buffers comes with it
+  const auto wait = [&](const gpu::PackCall& call) {
+    uint64_t handle = 0;
+    if (!module.pack_start(device, call, &handle).ok()) w.job.fail("pack_start");
+    Poll poll = Poll::busy();
+    while (!(poll = module.copy_poll(handle)).finished()) usleep(10);
+    if (!poll.status().ok()) w.job.fail("packing");
+  };
+  for (int turn = 0; turn < 24; ++turn) {
+    std::vector<Run> runs;
+    const uint64_t unit = uint64_t{1} << (w.own.next() % 6);
+    const uint64_t most = uint64_t{1} << (w.own.next() % 12);
+    const bool regular = w.own.next() % 2 == 0;
+    uint64_t end = 0;
+    uint64_t bytes = 0;
+    for (uint64_t i = w.own.next() % 600; i != 0 && bytes < 4 << 20; --i) {
+      const uint64_t length = unit * (regular ? most : 1 + w.own.next() % most);
+      end += unit * (regular ? 3 : w.own.next() % 5);
+      runs.push_back({static_cast<ptrdiff_t>(end), length});
+      end += length;
+      bytes += length;
+    }
+    if (!regular) std::shuffle(runs.begin(), runs.end(), std::mt19937_64(w.own.next()));
+    const std::vector<Strip> strips = make_strips(runs);
+    void* strip_memory =
+        w.job.memory().allocate(Kind::pinned, device, strips.size() * sizeof(Strip) + 1);
+    std::memcpy(strip_memory, strips.data(), strips.size() * sizeof(Strip));
+    std::vector<uint8_t> program(end + 1);
+    std::vector<uint8_t> target(end + 1);
+    for (uint8_t& byte : program) byte = static_cast<uint8_t>(w.own.next());
+    for (uint8_t& byte : target) byte = static_cast<uint8_t>(w.own.next());
+    std::vector<uint8_t> want;
+    std::vector<uint8_t> want_target = target;
+    for (const Run& run : runs) {
+      want.insert(want.end(), program.begin() + run.offset,
+                  program.begin() + run.offset + static_cast<ptrdiff_t>(run.bytes));
+      std::memcpy(want_target.data() + run.offset, program.data() + run.offset, run.bytes);
+    }
+    const Kind kind =
+        turn % 3 == 2 && w.job.memory().offers(Kind::managed) ? Kind::managed : Kind::device;
+    Buffer from(w.job, kind, program.size(), unit == 1 ? w.own.next() % 16 : unit);
+    Buffer to(w.job, kind, target.size(), unit == 1 ? w.own.next() % 16 : unit);
+    from.put(program.data());
+    to.put(target.data());
+    void* packed = nullptr;
+    const bool on_device = turn % 2 == 0;
+    if (!on_device)
+      packed = w.job.memory().allocate(Kind::pinned, device, bytes + 1);
+    else if (!module.take_memory(device, bytes + 1, &packed).ok())
+      w.job.fail("take_memory");
+    wait({from.data(), packed, static_cast<Strip*>(strip_memory), strips.size(), false});
+    std::vector<uint8_t> got(bytes);
+    if (bytes != 0 && !module.copy(device, got.data(), packed, bytes).ok()) w.job.fail("copy");
+    if (got != want) w.job.fail(text("{} runs are packed wrong, unit {}", runs.size(), unit));
+    wait({to.data(), packed, static_cast<Strip*>(strip_memory), strips.size(), true});
+    if (!to.get(target.data())) w.job.fail("unpacking wrote beyond its buffer");
+    if (target != want_target)
+      w.job.fail(text("{} runs are unpacked wrong, unit {}", runs.size(), unit));
+    if (on_device)
+      module.give_memory(device, packed);
+    else
+      w.job.memory().release(Kind::pinned, packed);
+    w.job.memory().release(Kind::pinned, strip_memory);
+  }
+  // What was set aside is bounded, and comes back.
+  for (int turn = 0; turn < 2; ++turn) {
+    std::vector<void*> taken;
+    for (void* memory = nullptr; module.take_memory(device, 1 << 20, &memory).ok();)
+      taken.push_back(memory);
+    if (taken.size() != gpu::scratch_bytes >> 20)
+      w.job.fail(text("{} MiB for packing", taken.size()));
+    for (size_t i = 0; i < taken.size(); i += 2) module.give_memory(device, taken[i]);
+    for (size_t i = 1; i < taken.size(); i += 2) module.give_memory(device, taken[i]);
+  }
+  w.job.barrier();
+  module.close(group);
+  w.job.barrier();
+}
+
 // Lanes run out with no_resource, and come back by close().
 void case_lanes_run_out(World& w) {
   std::vector<gpu::Group*> groups;
@@ -748,6 +834,7 @@ struct Case {
   bool needs_processes = false;  // the module's knobs are one set a process
 };
 constexpr Case cases[] = {{"kinds_and_copies", case_kinds_and_copies, false},
+                          {"packing", case_packing, false, true},
                           {"random", case_random, false},
                           {"all_pairs", case_all_pairs, false},
                           {"few_ctas", case_few_ctas, false},
