@@ -74,10 +74,7 @@ int HostCopies::add_unused(const void* buffer) {
   return index;
 }
 
-// The lowest touched byte of the first block that has any; all others are in its memory, but for
-// MPI_BOTTOM. False if there is none.
-bool HostCopies::first_byte(const Buffer& own, const void** pointer) {
-  const Blocks& blocks = own.blocks;
+bool first_byte(const std::byte* program, const Blocks& blocks, const void** pointer) {
   for (int i = 0; i < blocks.n; ++i) {
     const MPI_Datatype type = blocks.type_of(i);
     if (blocks.count_of(i) <= 0 || type == MPI_DATATYPE_NULL) continue;
@@ -86,7 +83,7 @@ bool HostCopies::first_byte(const Buffer& own, const void** pointer) {
     below.Type_get_true_extent(type, &lower, &extent);
     if (extent <= 0) continue;
     const int64_t displ = blocks.displs ? blocks.displs[i] : 0;
-    *pointer = own.program + lower + (blocks.types != nullptr ? displ : displ * extent_of(type));
+    *pointer = program + lower + (blocks.types != nullptr ? displ : displ * extent_of(type));
     return true;
   }
   return false;
@@ -101,7 +98,7 @@ bool HostCopies::needed() {
     if (own.unused)
       pointers[i] = own.program;
     else
-      own.skip = own.skip || !first_byte(own, &pointers[i]);
+      own.skip = own.skip || !first_byte(own.program, own.blocks, &pointers[i]);
   }
   memory::look(pointers, count_, places);
   bool any = false;

@@ -81,6 +81,10 @@ Blocks blocks_of(int n, const Count* counts, const Displ* displs, const MPI_Data
   return blocks;
 }
 
+// The lowest touched byte of the first block that has any; all others are in its memory, but for
+// MPI_BOTTOM. False if there is none.
+bool first_byte(const std::byte* program, const Blocks& blocks, const void** pointer);
+
 // The buffers of one call. add() each, then host() is what the base is given. What add() is given
 // stays until copy_in().
 class HostCopies {
@@ -141,7 +145,6 @@ class HostCopies {
   static void lay_out(Buffer& own);
   static void find_spans(Buffer& own);
   static void look(Buffer& own);
-  static bool first_byte(const Buffer& own, const void** pointer);
   Status read(const Buffer& own);
   Status write(const Buffer& own, bool wait);
   Status write_gapped(const Buffer& own, const Span& span);

@@ -289,7 +289,12 @@ Status LongDraft::pack(bool keep) {
 
 Packing::~Packing() {
   for (Buffer& buffer : buffers_) {
-    if (buffer.packed != nullptr) memory::give_block(buffer.packed);
+    if (buffer.packed != nullptr) {
+      if (buffer.on_device)
+        memory::give_device_block(buffer.device, buffer.packed);
+      else
+        memory::give_block(buffer.packed);
+    }
     for (Block& block : buffer.blocks)
       if (block.own_type) below.Type_free.pmpi(&block.type);
   }
@@ -298,6 +303,12 @@ Packing::~Packing() {
 bool Packing::add(const void* program, const Blocks& blocks, Access access, size_t bytes, bool keep,
                   std::byte** packed) {
   Buffer& buffer = buffers_[static_cast<size_t>(count_)];
+  buffer.access = access;
+  if (add_on_device(buffer, program, blocks, bytes)) {
+    *packed = buffer.packed;
+    ++count_;
+    return true;
+  }
   MPI_Datatype known = MPI_DATATYPE_NULL;
   MPI_Datatype used = MPI_DATATYPE_NULL;
   MPI_Aint lower = 0;
@@ -319,17 +330,43 @@ bool Packing::add(const void* program, const Blocks& blocks, Access access, size
     const int64_t displ = blocks.displs ? blocks.displs[i] : 0;
     buffer.blocks.push_back({count, blocks.types != nullptr ? displ : displ * extent, used, fresh});
   }
-  buffer.access = access;
   buffer.packed = static_cast<std::byte*>(memory::take_block(bytes));
   *packed = buffer.packed;
-  copies_.add(program, blocks, access);
+  buffer.host_copy = copies_.add(program, blocks, access);
   ++count_;
   return buffer.packed != nullptr;
 }
 
+// False where the MPI below packs. Absolute addresses may be of any memory.
+bool Packing::add_on_device(Buffer& buffer, const void* program, const Blocks& blocks,
+                            size_t bytes) {
+  if (program == MPI_BOTTOM || !memory::live()) return false;
+  const void* first = nullptr;
+  if (!first_byte(static_cast<const std::byte*>(program), blocks, &first)) return false;
+  memory::Place place;
+  memory::look(&first, 1, &place);
+  if (!place.on_device) return false;
+  auto strips = strips_for(blocks);
+  if (strips == nullptr) return false;
+  void* packed = memory::take_device_block(place.device, bytes);
+  buffer.on_device = packed != nullptr;
+  if (!buffer.on_device) packed = memory::take_block(bytes);
+  if (packed == nullptr) return false;
+  buffer.packed = static_cast<std::byte*>(packed);
+  buffer.device = place.device;
+  if (!buffer.on_device && !memory::is_registered(packed)) {
+    memory::give_block(packed);
+    buffer.packed = nullptr;
+    return false;
+  }
+  buffer.program = static_cast<std::byte*>(const_cast<void*>(program));
+  buffer.strips = std::move(strips);
+  return true;
+}
+
 // MPI_Pack counts bytes in an int: large blocks go in several pieces.
 template <class Move>
-Status Packing::each(const Buffer& buffer, int index, Move move) {
+Status Packing::each(const Buffer& buffer, Move move) {
   std::byte* packed = buffer.packed;
   for (const Block& block : buffer.blocks) {
     MPI_Count size = 0;
@@ -343,7 +380,7 @@ Status Packing::each(const Buffer& buffer, int index, Move move) {
                   INT_MAX);
       return Code::unsupported;
     }
-    auto* memory = static_cast<std::byte*>(copies_.host(index)) + block.offset;
+    auto* memory = static_cast<std::byte*>(copies_.host(buffer.host_copy)) + block.offset;
     for (int64_t left = block.count; left > 0;) {
       const auto n = static_cast<int>(std::min<int64_t>(left, INT_MAX / size));
       const int bytes = n * static_cast<int>(size);
@@ -356,13 +393,36 @@ Status Packing::each(const Buffer& buffer, int index, Move move) {
   return {};
 }
 
+// Packs what is read, or unpacks what was written, and waits. Everything else moves meanwhile: the kernel
+// may have to wait for one that fills the device and waits for a peer.
+Status Packing::by_kernels(bool unpack) {
+  Status status;
+  std::array<uint64_t, 2> handles{};
+  size_t started = 0;
+  for (const Buffer& buffer : buffers_) {
+    if (buffer.strips == nullptr || buffer.access == (unpack ? Access::read : Access::write))
+      continue;
+    const memory::Pack pack{buffer.program, buffer.packed, buffer.strips->data(),
+                            buffer.strips->count(), unpack};
+    const Status one = memory::pack_start(buffer.device, pack, &handles[started]);
+    if (one.ok()) ++started;
+    if (status.ok()) status = one;
+  }
+  for (size_t i = 0; i < started; ++i) {
+    Poll poll = memory::copy_poll(handles[i]);
+    for (; !poll.finished(); poll = memory::copy_poll(handles[i])) runtime().engine.progress();
+    if (status.ok()) status = poll.status();
+  }
+  return status;
+}
+
 Status Packing::in() {
   if (copies_.needed()) TUTTI_TRY(copies_.copy_in());
-  Status status;
+  Status status = by_kernels(false);
   for (int i = 0; i < count_ && status.ok(); ++i) {
     const Buffer& buffer = buffers_[static_cast<size_t>(i)];
-    if (buffer.access == Access::write) continue;
-    status = each(buffer, i, [](void* memory, void* packed, int n, int bytes, MPI_Datatype type) {
+    if (buffer.access == Access::write || buffer.strips != nullptr) continue;
+    status = each(buffer, [](void* memory, void* packed, int n, int bytes, MPI_Datatype type) {
       int position = 0;
       return below.Pack(memory, n, type, packed, bytes, &position, runtime().self);
     });
@@ -371,10 +431,11 @@ Status Packing::in() {
 }
 
 Status Packing::out() {
+  TUTTI_TRY(by_kernels(true));
   for (int i = 0; i < count_; ++i) {
     const Buffer& buffer = buffers_[static_cast<size_t>(i)];
-    if (buffer.access == Access::read) continue;
-    TUTTI_TRY(each(buffer, i, [](void* memory, void* packed, int n, int bytes, MPI_Datatype type) {
+    if (buffer.access == Access::read || buffer.strips != nullptr) continue;
+    TUTTI_TRY(each(buffer, [](void* memory, void* packed, int n, int bytes, MPI_Datatype type) {
       int position = 0;
       return below.Unpack(packed, bytes, &position, memory, n, type, runtime().self);
     }));

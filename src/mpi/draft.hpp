@@ -19,6 +19,7 @@
 #include "core/problem.hpp"
 #include "mpi/buffers.hpp"
 #include "mpi/handles.hpp"
+#include "mpi/strip_cache.hpp"
 
 namespace tutti::mpi {
 
@@ -63,7 +64,8 @@ constexpr bool refuses_equal_buffers_of(Call call, int64_t count) {
   return refuses_equal_buffers ? count > 0 : call == Call::allreduce && count > 1;
 }
 
-// ---- What is packed.
+// ---- What is packed: on a device by a kernel, into memory of the device while there is some, else into
+// host memory; elsewhere by the MPI below.
 
 class Packing {
  public:
@@ -91,9 +93,17 @@ class Packing {
     std::vector<Block> blocks;
     Access access = Access::read;
     std::byte* packed = nullptr;
+    int host_copy = -1;  // its number among the copies
+    // Of one on a device.
+    std::shared_ptr<const DeviceStrips> strips;
+    std::byte* program = nullptr;
+    int32_t device = -1;
+    bool on_device = false;  // the packed form too
   };
+  bool add_on_device(Buffer& buffer, const void* program, const Blocks& blocks, size_t bytes);
+  Status by_kernels(bool unpack);
   template <class Move>
-  Status each(const Buffer& buffer, int index, Move move);
+  Status each(const Buffer& buffer, Move move);
 
   std::array<Buffer, 2> buffers_;
   int count_ = 0;

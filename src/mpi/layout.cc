@@ -113,11 +113,16 @@ struct Component {
   ptrdiff_t extent = 0;
 };
 
-Component component(MPI_Datatype datatype) {
+// In which order the runs of a layout stand.
+enum class Order : uint8_t { memory, type };
+
+Layout read_layout(MPI_Datatype datatype, Order order);
+
+Component component(MPI_Datatype datatype, Order order) {
   Component of;
   MPI_Aint lower = 0;
   MPI_Aint extent = 0;
-  of.layout = layout_of(datatype);
+  of.layout = read_layout(datatype, order);
   below.Type_get_extent(datatype, &lower, &extent);
   of.extent = extent;
   return of;
@@ -187,17 +192,17 @@ bool uniform(const Contents& of, const Component& part, Runs& runs) {
   }
 }
 
-Layout derived(const Contents& of) {
+Layout derived(const Contents& of, Order order) {
   Layout layout;
   if (of.combiner == MPI_COMBINER_STRUCT) {
     for (size_t i = 0; i < of.types.size(); ++i) {
-      const Component part = component(of.types[i]);
+      const Component part = component(of.types[i], order);
       layout.exact &= part.layout.exact;
       layout.ordered &= part.layout.ordered;
       repeat(part.layout.runs, of.integer(1 + i), part.extent, of.addresses[i], layout.runs);
     }
   } else if (of.types.size() == 1) {
-    const Component part = component(of.types[0]);
+    const Component part = component(of.types[0], order);
     layout.exact = part.layout.exact && uniform(of, part, layout.runs);
     layout.ordered = part.layout.ordered;
   } else {
@@ -239,7 +244,9 @@ bool merge(Runs& runs) {
   return in_order;
 }
 
-Layout layout_of(MPI_Datatype datatype) {
+namespace {
+
+Layout read_layout(MPI_Datatype datatype, Order order) {
   const Contents contents = read(datatype);
   Layout layout;
   if (contents.readable && is_named(contents.combiner)) {
@@ -247,17 +254,27 @@ Layout layout_of(MPI_Datatype datatype) {
     return layout;
   }
   if (contents.readable) {
-    layout = derived(contents);
+    layout = derived(contents, order);
     for (MPI_Datatype type : contents.types) release(type);
   }
   if (contents.readable && layout.exact && layout.runs.size() <= run_limit) {
-    layout.ordered &= merge(layout.runs);
+    if (order == Order::memory) layout.ordered &= merge(layout.runs);
     return layout;
   }
   layout.exact = false;
   layout.ordered = false;
   layout.runs = {whole(datatype)};
   return layout;
+}
+
+}  // namespace
+
+Layout layout_of(MPI_Datatype datatype) {
+  return read_layout(datatype, Order::memory);
+}
+
+Layout packing_order_of(MPI_Datatype datatype) {
+  return read_layout(datatype, Order::type);
 }
 
 }  // namespace tutti::mpi

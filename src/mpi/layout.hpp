@@ -8,15 +8,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/strips.hpp"
 #include "mpi/below.hpp"
 
 namespace tutti::mpi {
 
-// Bytes in one piece, at a distance from the buffer's address.
-struct Run {
-  ptrdiff_t offset;
-  size_t bytes;
-};
 using Runs = std::vector<Run>;
 
 struct Layout {
@@ -32,6 +28,8 @@ inline constexpr size_t run_limit = size_t{1} << 22;
 // Reads a committed datatype by MPI_Type_get_contents. Darray types and those made by large-count
 // constructors are not exact.
 Layout layout_of(MPI_Datatype datatype);
+// The same with the runs in the order of the type, in which its elements are packed; they may overlap.
+Layout packing_order_of(MPI_Datatype datatype);
 
 // Adds `count` elements, the first at `at`, each `stride` bytes behind the one before; neighbouring
 // runs become one.

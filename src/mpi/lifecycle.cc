@@ -23,6 +23,7 @@
 #include "mpi/requests.hpp"
 #include "mpi/required.hpp"
 #include "mpi/state.hpp"
+#include "mpi/strip_cache.hpp"
 #include "tutti.h"
 
 namespace tutti::mpi {
@@ -347,6 +348,7 @@ int Comm_disconnect(Layer layer, MPI_Comm* comm) {
 
 int Type_free(Layer layer, MPI_Datatype* datatype) {
   Passage passage(layer);
+  if (datatype != nullptr) forget_strips(*datatype);
   if (passage.outermost() && any_unsettled() && datatype != nullptr &&
       *datatype != MPI_DATATYPE_NULL) {
     if (free_later([handle = *datatype]() mutable { below.Type_free.pmpi(&handle); })) {

@@ -683,15 +683,15 @@ std::string compare(const char* what, const std::vector<char>& expected,
   return "";
 }
 
-// The knobs of the module that is loaded, its faults among them; -1 for those that it has not.
-int set_knob(const char* knob, long value) {
+// A function for tests of the module that is loaded.
+void* module_symbol(const char* in_emu, const char* in_cuda) {
   struct Search {
     const char* library;
     const char* symbol;
     void* found;
   };
-  for (Search search : {Search{"libtutti_emu.so", "tutti_emu_set", nullptr},
-                        Search{"libtutti_cuda.so", "tutti_cuda_set", nullptr}}) {
+  for (Search search :
+       {Search{"libtutti_emu.so", in_emu, nullptr}, Search{"libtutti_cuda.so", in_cuda, nullptr}}) {
     dl_iterate_phdr(
         [](dl_phdr_info* info, size_t, void* out) {
           auto& what = *static_cast<Search*>(out);
@@ -701,10 +701,15 @@ int set_knob(const char* knob, long value) {
           return what.found != nullptr ? 1 : 0;
         },
         &search);
-    if (search.found != nullptr)
-      return reinterpret_cast<int (*)(const char*, long)>(search.found)(knob, value);
+    if (search.found != nullptr) return search.found;
   }
-  return -1;
+  return nullptr;
+}
+
+// The knobs of the module that is loaded, its faults among them; -1 for those that it has not.
+int set_knob(const char* knob, long value) {
+  void* set = module_symbol("tutti_emu_set", "tutti_cuda_set");
+  return set == nullptr ? -1 : reinterpret_cast<int (*)(const char*, long)>(set)(knob, value);
 }
 
 constexpr const char* fault_knobs[] = {"refuse_launch", "refuse_alloc", "refuse_export",
@@ -946,7 +951,14 @@ bool run_reduce_local(const World& world) {
   return true;
 }
 
-bool run_cases(const World& world) {
+// Types come and go, and their handles come back as those of others.
+void renew_types(World& world, int unit) {
+  for (Type& type : world.types[unit])
+    if (type.handle != MPI_INT) MPI_Type_free(&type.handle);
+  world.types[unit] = make_types(unit);
+}
+
+bool run_cases(World& world) {
   const Options& options = world.options;
   Tally tally;
   // Groups that ended with an error keep their lanes.
@@ -957,6 +969,7 @@ bool run_cases(const World& world) {
     Random shared(common);
     Random local(own);
     const Case c = draw(world, shared);
+    if (local() % 4 == 0) renew_types(world, c.unit);
     const bool plant = options.plant == "result" && i + 1 == options.first + options.cases;
     const std::string fault =
         options.faults ? run_faulty_case(world, c, shared, local, i < options.first + 5, tally)
@@ -989,6 +1002,9 @@ void report_paths(const World& world) {
   else
     std::printf("tutti: %llu native, %llu bounced, %llu below\n", path(nullptr, 0),
                 path(nullptr, 1), path(nullptr, 2));
+  if (void* get = module_symbol("tutti_emu_get", "tutti_cuda_get"); get != nullptr)
+    std::printf("gapped buffers packed or unpacked on the device: %ld\n",
+                reinterpret_cast<long (*)(const char*)>(get)("packed"));
 }
 
 int run(World& world) {
