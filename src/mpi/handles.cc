@@ -5,6 +5,11 @@
 #include "base/log.hpp"
 #include "mpi/below.hpp"
 
+#ifdef MPIX_C_FLOAT16
+// Where the MPI of the process lacks it, check_pairing() is to say so, and not the loader.
+#pragma weak ompi_mpi_short_float
+#endif
+
 namespace tutti::mpi {
 
 Handles handles;

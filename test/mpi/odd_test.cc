@@ -753,9 +753,13 @@ void persistent_calls(MPI_Comm c) {
     code("init", INIT(Allgather)(a, n, MPI_INT, g, n, MPI_INT, c, MPI_INFO_NULL, &requests[2]));
     for (int round = 0; round < 4; ++round) {
       a.set(rank + 100 * round);
-      // In an order of its own on each rank.
-      for (const int i : {rank % 2 == 0 ? 0 : 2, rank % 2 == 0 ? 2 : 0})
-        code("start", MPI_Start(&requests[i]));
+      // In an order of its own on each rank; MPICH 5 by itself does not end that.
+#ifdef MPICH_VERSION
+      const bool forward = true;
+#else
+      const bool forward = rank % 2 == 0;
+#endif
+      for (const int i : {forward ? 0 : 2, forward ? 2 : 0}) code("start", MPI_Start(&requests[i]));
       code("waitall", MPI_Waitall(3, requests, MPI_STATUSES_IGNORE));
       b.show("allreduce");
       g.show("allgather");
