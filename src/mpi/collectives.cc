@@ -25,8 +25,8 @@ int start(State& state, const Problem* problem, Communicator::Below below_call,
   return raise(state.handle(), status);
 }
 
-int start_unsettled(State& state, const Problem* problem, std::shared_ptr<Packing> packing,
-                    std::shared_ptr<BouncedCall> later, MPI_Request* request) {
+int start_unsettled(State& state, const Problem* problem, const std::shared_ptr<Packing>& packing,
+                    const std::shared_ptr<BouncedCall>& later, MPI_Request* request) {
   std::shared_ptr<Deferral> deferral =
       defer(state, later->call(), problem != nullptr ? &problem->agreed : nullptr);
   const auto begin = [later, deferral, comm = state.handle()] {
@@ -80,21 +80,32 @@ int Comm_idup_with_info(Layer layer, MPI_Comm comm, MPI_Info info, MPI_Comm* new
 
 namespace {
 
+// The arguments of MPI_Reduce_local in either form.
+template <class Count>
+struct LocalReduction {
+  const void* in;
+  void* inout;
+  Count count;
+  MPI_Datatype type;
+  MPI_Op op;
+};
+
 // The base works on host copies of what is on a device.
 template <class Function, class Count>
-int reduce_local(Layer layer, const Next<Function>& next, const void* in, void* inout, Count count,
-                 MPI_Datatype type, MPI_Op op) {
+int reduce_local(Layer layer, const Next<Function>& next, const LocalReduction<Count>& call) {
   Passage passage(layer);
+  const auto pass = [&](const void* in, void* inout) {
+    return passage.pass(next, in, inout, call.count, call.type, call.op);
+  };
   if (!passage.outermost() || !active() || !memory::live()) [[likely]]
-    return passage.pass(next, in, inout, count, type, op);
+    return pass(call.in, call.inout);
   HostCopies copies;
-  copies.add(in, run_of(count, type), Access::read);
-  copies.add(inout, run_of(count, type), Access::read_write);
-  if (!copies.needed()) return passage.pass(next, in, inout, count, type, op);
+  copies.add(call.in, run_of(call.count, call.type), Access::read);
+  copies.add(call.inout, run_of(call.count, call.type), Access::read_write);
+  if (!copies.needed()) return pass(call.in, call.inout);
   // The call has no communicator: MPI has its errors on this one.
   if (const Status status = copies.copy_in(); !status.ok()) return raise(MPI_COMM_WORLD, status);
-  const int error =
-      passage.pass(next, static_cast<const void*>(copies.host(0)), copies.host(1), count, type, op);
+  const int error = pass(copies.host(0), copies.host(1));
   if (error != MPI_SUCCESS) return error;
   const Status status = copies.copy_out();
   return status.ok() ? MPI_SUCCESS : raise(MPI_COMM_WORLD, status);
@@ -104,13 +115,15 @@ int reduce_local(Layer layer, const Next<Function>& next, const void* in, void* 
 
 int Reduce_local(Layer layer, const void* inbuf, void* inoutbuf, int count, MPI_Datatype datatype,
                  MPI_Op op) {
-  return reduce_local(layer, below.Reduce_local, inbuf, inoutbuf, count, datatype, op);
+  return reduce_local(layer, below.Reduce_local,
+                      LocalReduction<int>{inbuf, inoutbuf, count, datatype, op});
 }
 
 #if TUTTI_MPI_LARGE_COUNT
 int Reduce_local_c(Layer layer, const void* inbuf, void* inoutbuf, MPI_Count count,
                    MPI_Datatype datatype, MPI_Op op) {
-  return reduce_local(layer, below.Reduce_local_c, inbuf, inoutbuf, count, datatype, op);
+  return reduce_local(layer, below.Reduce_local_c,
+                      LocalReduction<MPI_Count>{inbuf, inoutbuf, count, datatype, op});
 }
 #endif  // TUTTI_MPI_LARGE_COUNT
 

@@ -190,6 +190,23 @@ bool LongDraft::overlaps_itself(Coll coll, int rank) const {
   }
 }
 
+// False where the overlap is for the base to refuse, which is so on all ranks alike: of rooted calls only the root
+// could tell.
+bool LongDraft::allow_overlap(Coll coll, int rank) {
+  if (nsides_ != 2) return true;
+  Side& send = sides_[0];
+  Side& recv = sides_[1];
+  const bool scatters = coll == Coll::scatter || coll == Coll::scatterv;
+  const bool gathers = coll == Coll::gather || coll == Coll::gatherv;
+  const bool equal = send.program() == recv.program() && send.bytes() > 0 && recv.bytes() > 0;
+  const bool overlaps = overlaps_itself(coll, rank);
+  if (refuses_equal_buffers && !scatters && !gathers && (equal || overlaps)) return false;
+  // Of alltoall nothing but in place has a meaning with one buffer; a block that stands where it is to go is
+  // in place.
+  if (overlaps) (scatters ? recv : send).take_in_place();
+  return true;
+}
+
 // Agreed are the bytes of what is received. Sizes that do not fit within this rank are the base's.
 bool LongDraft::movement(Coll coll, int rank, int nranks, int root) {
   Agreed& agreed = problem.agreed;
@@ -205,14 +222,7 @@ bool LongDraft::movement(Coll coll, int rank, int nranks, int root) {
   const Side& at_root = scatters ? send : recv;
   if (scatters || gathers ? (is_root ? at_root : everywhere).in_place() : recv.in_place())
     return false;
-  // What is for the base to refuse is so on all ranks alike. Of rooted calls only the root could tell.
-  const bool equal =
-      nsides_ == 2 && send.program() == recv.program() && send.bytes() > 0 && recv.bytes() > 0;
-  const bool overlaps = overlaps_itself(coll, rank);
-  if (refuses_equal_buffers && !scatters && !gathers && (equal || overlaps)) return false;
-  // Of alltoall nothing but in place has a meaning with one buffer; a block that stands where it is to go is
-  // in place.
-  if (overlaps) (scatters ? sides_[1] : sides_[0]).take_in_place();
+  if (!allow_overlap(coll, rank)) return false;
   local.in_place = scatters ? recv.in_place() : nsides_ == 2 && send.in_place();
   const auto fits = [&](uint64_t sent, uint64_t received) {
     return local.in_place || sent == received;

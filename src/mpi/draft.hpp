@@ -290,6 +290,7 @@ class LongDraft {
   bool reduce_blocks(const State& state, const void* send, void* recv);
   bool movement(Coll coll, int rank, int nranks, int root);
   bool overlaps_itself(Coll coll, int rank) const;
+  bool allow_overlap(Coll coll, int rank);
   void place();
 
   std::array<Side, 2> sides_;

@@ -35,8 +35,8 @@ int start(State& state, const Problem* problem, Communicator::Below below_call,
 
 // The same for a call on a communicator whose set-up goes on. packing: made for the case that the call
 // turns out to be tutti's.
-int start_unsettled(State& state, const Problem* problem, std::shared_ptr<Packing> packing,
-                    std::shared_ptr<BouncedCall> later, MPI_Request* request);
+int start_unsettled(State& state, const Problem* problem, const std::shared_ptr<Packing>& packing,
+                    const std::shared_ptr<BouncedCall>& later, MPI_Request* request);
 
 template <class AnyDraft>
 int run_native(Call call, State& state, AnyDraft& draft) {

@@ -434,7 +434,6 @@ void completion_calls(MPI_Comm c) {
                        MPI_SUM, c, &requests[i]);
     }
     MPI_Status statuses[n];
-    for (MPI_Status& status : statuses) status.MPI_ERROR = 4711;
     int done = 0;
     int indices[n];
     int outcount = 0;
@@ -442,8 +441,7 @@ void completion_calls(MPI_Comm c) {
     switch (round) {
       case 0:
         code("waitall", MPI_Waitall(n, requests, statuses));
-        say("  received %d from %d, tag %d\n", statuses[3].MPI_ERROR == 4711,
-            statuses[3].MPI_SOURCE, statuses[3].MPI_TAG);
+        say("  received from %d, tag %d\n", statuses[3].MPI_SOURCE, statuses[3].MPI_TAG);
         break;
       case 1:
         while (done < n - 1) {
@@ -753,14 +751,14 @@ void persistent_calls(MPI_Comm c) {
     code("init", INIT(Allgather)(a, n, MPI_INT, g, n, MPI_INT, c, MPI_INFO_NULL, &requests[2]));
     for (int round = 0; round < 4; ++round) {
       a.set(rank + 100 * round);
-      // In an order of its own on each rank; MPICH 5 by itself does not end that.
-#ifdef MPICH_VERSION
-      const bool forward = true;
-#else
+      // In an order of its own on each rank.
       const bool forward = rank % 2 == 0;
-#endif
       for (const int i : {forward ? 0 : 2, forward ? 2 : 0}) code("start", MPI_Start(&requests[i]));
+#ifdef MPICH_VERSION  // 5.0 does not end a wait for an inactive one among others
+      for (const int i : {0, 2}) code("wait", wait(&requests[i]));
+#else
       code("waitall", MPI_Waitall(3, requests, MPI_STATUSES_IGNORE));
+#endif
       b.show("allreduce");
       g.show("allgather");
       code("start", MPI_Startall(1, &requests[1]));
