@@ -22,7 +22,8 @@ struct EngineHooks {
   void (*base_progress)() = nullptr;
   // The number of pending nonblocking calls became non-zero / zero.
   void (*pending)(bool any) = nullptr;
-  // Ranks of this node outnumber the cores they may use: yield in every idle turn.
+  // Ranks of this node outnumber the cores they may use, or the MPI below is told to yield: yield in
+  // every idle turn.
   bool oversubscribed = false;
   // The program has one thread (below MPI_THREAD_SERIALIZED): no lock is taken.
   bool single_threaded = true;

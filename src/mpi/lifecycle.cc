@@ -246,7 +246,8 @@ void begin(bool together) {
   if (together) all = exchange(own);
   check_agreement(all, own, config);
   if (!config.enable) return;
-  hooks.oversubscribed = oversubscribed(all, own, cores);
+  hooks.oversubscribed |= oversubscribed(all, own, cores);
+  TUTTI_DEBUG("mpi", "waits {}", hooks.oversubscribed ? "yield their core" : "keep their core");
   counting_threads = thread_level == MPI_THREAD_MULTIPLE;
   if (together) instance->world_nodes = number_nodes(all);
   instance->set_up_by_blocking_calls =

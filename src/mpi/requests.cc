@@ -103,6 +103,7 @@ void complete(Slot* slot) {
 using ProgressFunction = void (*)();
 using OpalCallback = int (*)();
 using OpalRegister = int (*)(OpalCallback);
+using OpalYield = bool (*)(bool yield);  // gives what was set before
 
 struct Progress {
   bool by_thread = false;
@@ -272,6 +273,16 @@ bool progress_by_thread() {
   return progress().by_thread;
 }
 
+// Whether Open MPI yields in its waits: its launcher tells it where it has put more ranks than slots
+// there, and the user where only he knows that others want these cores.
+bool base_yields() {
+  const auto set_yield = symbol<OpalYield>("opal_progress_set_yield_when_idle");
+  if (set_yield == nullptr) return false;
+  const bool yields = set_yield(true);
+  set_yield(yields);
+  return yields;
+}
+
 Status open_requests(const Config& config, EngineHooks& hooks) {
   Progress& own = progress();
   own.base = symbol<ProgressFunction>("opal_progress");
@@ -285,6 +296,7 @@ Status open_requests(const Config& config, EngineHooks& hooks) {
     return Code::bad_setting;
   }
   own.by_thread = !can_hook || config.progress == tutti::Progress::thread;
+  hooks.oversubscribed = base_yields();
   hooks.base_progress = own.base != nullptr ? &drive_opal : &drive_by_test;
   hooks.pending = own.by_thread ? &thread_pending : &hook_pending;
   if (own.by_thread) hooks.single_threaded = false;
