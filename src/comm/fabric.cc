@@ -24,6 +24,11 @@ Result<net::Network*> Fabric::open(const Config& config, bool several_threads) {
   return network_.load(std::memory_order_relaxed);
 }
 
+void Fabric::give_up(Status why) {
+  const std::lock_guard guard(mutex_);
+  if (status_.ok()) status_ = why;
+}
+
 Result<uint32_t> Fabric::take_key() {
   const std::lock_guard guard(mutex_);
   if (fresh_key_ <= net::max_key) return fresh_key_++;

@@ -18,6 +18,8 @@ class Fabric {
  public:
   // The network; opened at the first call, whose outcome stays. The module says why it cannot be.
   Result<net::Network*> open(const Config& config, bool several_threads);
+  // The network reaches not every peer: later communicators are refused with that status.
+  void give_up(Status why);
   bool is_open() const { return network_.load(std::memory_order_acquire) != nullptr; }
 
   // A key of this process for one more communicator. The one that came back longest ago is taken

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 
@@ -44,6 +45,16 @@ bool has_come(const void* message, void* copy, size_t bytes, size_t check_offset
   uint64_t given = 0;
   std::memcpy(&given, static_cast<std::byte*>(copy) + check_offset, sizeof given);
   return given != 0 && given == check_of(copy, bytes, check_offset);
+}
+
+// How long messages may take to arrive that every rank sends when it has seen that all have come. A rank
+// that computes meanwhile does not answer; a network that lets nothing pass never does.
+constexpr uint64_t meeting_ns = 10'000'000'000;
+
+uint64_t now_ns() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
 }
 
 std::vector<int32_t> ranks_here(const BaseComm& base) {
@@ -218,9 +229,63 @@ void Setup::open_transport() {
          text("rank {} cannot open its network to the others: {}", base_.rank, status.text()));
 }
 
-void Setup::attach() {
-  map_node();
-  open_transport();
+// Addresses may lead nowhere: a firewall, or an interface of the same address on each host. That has to be
+// known before calls depend on it.
+void Setup::begin_meeting() {
+  if (transport_ == nullptr) return;
+  meeting_ends_ns_ = now_ns() + meeting_ns;
+  const int n = base_.nranks;
+  for (int distance = 1; distance < n; distance *= 2) {
+    greetings_.push_back({.peer = (base_.rank + n - distance) % n});
+    greetings_.push_back({.peer = (base_.rank + distance) % n});
+  }
+  for (size_t i = 0; i < greetings_.size(); ++i) {
+    Greeting& each = greetings_[i];
+    const uint64_t tag = i / 2;  // calls begin with another sequence number
+    auto posted = i % 2 == 0 ? transport_->recv(each.peer, tag, &each.word, sizeof each.word)
+                             : transport_->send(each.peer, tag, &each.word, sizeof each.word);
+    each.finished = !posted.ok();
+    if (posted.ok())
+      each.handle = *posted;
+    else
+      miss(posted.status(), each.peer);
+  }
+}
+
+void Setup::miss(Status why, int peer) {
+  unreached_ = true;
+  fail(why.code(), text("rank {} and {} do not reach each other over the network: {}", base_.rank,
+                        rank_text(peer), why.text()));
+}
+
+bool Setup::met() {
+  if (greetings_.empty()) return true;
+  transport_->progress();
+  const Greeting* missing = nullptr;
+  for (Greeting& each : greetings_) {
+    if (each.finished) continue;
+    const Poll poll = transport_->test(each.handle);
+    each.finished = poll.finished();
+    if (!each.finished)
+      missing = &each;
+    else if (!poll.status().ok())
+      miss(poll.status(), each.peer);
+  }
+  if (missing == nullptr && !unreached_ && transport_->quiet()) return true;
+  if (!unreached_ && now_ns() > meeting_ends_ns_)
+    miss(Code::timeout, (missing != nullptr ? *missing : greetings_.front()).peer);
+  return unreached_;
+}
+
+void Setup::leave_meeting() {
+  for (Greeting& each : greetings_)
+    if (!each.finished) (void)transport_->cancel(each.handle);
+  // What one communicator has not reached the next one need not try.
+  if (unreached_) process_.fabric().give_up(code_);
+  greetings_.clear();
+}
+
+void Setup::publish() {
   if (!members_.empty())
     members_[static_cast<size_t>(place_)].slot->ready.store(1 + static_cast<uint32_t>(code_),
                                                             std::memory_order_release);
@@ -321,6 +386,8 @@ void Setup::conclude() {
 }
 
 Poll Setup::poll() {
+  // Connections of those that still wait for this rank in their meeting.
+  if (transport_ != nullptr) transport_->progress();
   switch (phase_) {
     case Phase::gather:
       if (!all_records_here()) return Poll::busy();
@@ -332,7 +399,15 @@ Poll Setup::poll() {
       phase_ = Phase::attach;
       [[fallthrough]];
     case Phase::attach:
-      attach();
+      map_node();
+      open_transport();
+      begin_meeting();
+      phase_ = Phase::meet;
+      [[fallthrough]];
+    case Phase::meet:
+      if (!met()) return Poll::busy();
+      leave_meeting();
+      publish();
       phase_ = Phase::agree;
       [[fallthrough]];
     case Phase::agree: {
@@ -366,6 +441,7 @@ void Setup::abort(Status why) {
   code_ = why.code();
   reason_ = text("set-up was ended: {}", why.text());
   lost_ = why;
+  leave_meeting();
   transport_.reset();
   abandoned_ = true;
   phase_ = Phase::done;
@@ -418,6 +494,8 @@ const char* Setup::phase() const {
     case Phase::attach:
     case Phase::agree:
       return "set-up: mapping segments";
+    case Phase::meet:
+      return "set-up: first messages";
     case Phase::tell:
     case Phase::hear:
       return "set-up: gathering verdicts";
@@ -433,6 +511,9 @@ std::string Setup::waiting_for() const {
   if (phase_ == Phase::gather) {
     for (int r = 0; r < base_.nranks; ++r)
       if (record(r).check == 0) add(text("rank {}", r));
+  } else if (phase_ == Phase::meet) {
+    for (const Greeting& each : greetings_)
+      if (!each.finished) add(rank_text(each.peer));
   } else if (phase_ == Phase::hear) {
     for (int r = 0; r < base_.nranks; ++r)
       if (wire_->verdicts[static_cast<size_t>(r)].check == 0) add(rank_text(r));

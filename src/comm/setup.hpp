@@ -84,7 +84,7 @@ class Setup final : public Operation {
   std::string rank_text(int rank) const;  // "rank 3 (host b, pid 17)"
 
  private:
-  enum class Phase : uint8_t { gather, attach, agree, tell, hear, done };
+  enum class Phase : uint8_t { gather, attach, meet, agree, tell, hear, done };
   bool several_nodes() const { return static_cast<int>(here_.size()) < base_.nranks; }
   void reserve();
   Status reserve_slot();
@@ -95,9 +95,13 @@ class Setup final : public Operation {
   const NetRecord& net_record(int rank) const;
   bool all_records_here();
   void compare_records();
-  void attach();
   void map_node();
   void open_transport();
+  void begin_meeting();
+  void miss(Status why, int peer);
+  bool met();
+  void leave_meeting();
+  void publish();
   void fail(Code code, std::string reason);
   std::optional<Code> node_verdict();
   void tell();
@@ -124,6 +128,16 @@ class Setup final : public Operation {
   std::vector<shm::Member> members_;  // in the order of here_
   std::unique_ptr<shm::NodeGroup> group_;
   std::unique_ptr<Transport> transport_;
+  // A message from and to every 2^k-th rank, to know that the network carries them.
+  struct Greeting {
+    int peer = 0;
+    bool finished = false;
+    Transport::Handle handle = 0;
+    uint64_t word = 0;
+  };
+  std::vector<Greeting> greetings_;
+  uint64_t meeting_ends_ns_ = 0;
+  bool unreached_ = false;
   std::string reason_;
   void* requests_[2] = {nullptr, nullptr};
   int cursor_ = 0;
