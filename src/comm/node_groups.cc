@@ -21,6 +21,9 @@ Status NodeGroups::describe(const Step& step, const Group& group, const void* fr
   const auto me = static_cast<size_t>(context_.group->rank());
   const bool gathers = group.coll == Coll::allgather || group.coll == Coll::bcast;
   problem.agreed = agreed_;
+  // Partial results of 16-bit elements.
+  if (step.to.space == Space::wide || step.from.space == Space::wide)
+    problem.agreed.dtype = Dtype::f32;
   problem.agreed.coll = gathers ? Coll::allgatherv : Coll::reduce_scatter;
   problem.local.send = from;
   problem.local.recv = to;
@@ -47,7 +50,7 @@ Status NodeGroups::describe(const Step& step, const Group& group, const void* fr
   }
   problem.agreed.counts = counts_;
   if (!gathers) return {};
-  const uint64_t extent = info(agreed_.dtype).extent;
+  const uint64_t extent = info(problem.agreed.dtype).extent;
   uint64_t before = 0;
   for (size_t i = 0; i < me; ++i) before += counts_[i];
   problem.local.in_place = from == static_cast<std::byte*>(to) + before * extent;

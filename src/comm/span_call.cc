@@ -2,6 +2,8 @@
 
 #include "base/log.hpp"
 #include "comm/fabric.hpp"
+#include "engine/widening.hpp"
+#include "sched/contract.hpp"
 #include "shm/reduce.hpp"
 
 namespace tutti {
@@ -13,7 +15,15 @@ void reduce_two(const Reduction& self, void* to, const void* lower, const void* 
   static_cast<const shm::Reducer*>(self.context)->two(to, lower, higher, count);
 }
 
+constexpr uint64_t wide_alignment = 64;  // a cache line
+
 }  // namespace
+
+Agreed over_nodes(const Agreed& agreed) {
+  Agreed wide = agreed;
+  wide.wide = reduces(agreed.coll) && gains_by_fp32(agreed.op, agreed.dtype);
+  return wide;
+}
 
 void SpanContext::fail(Status why) {
   if (failed.ok()) failed = why;
@@ -37,6 +47,10 @@ void SpanCall::bind() {
   call.reduction.dtype = agreed.dtype;
   call.reduction.function = reduce_two;
   call.reduction.context = const_cast<shm::Reducer*>(shm::find_reducer(agreed.op, agreed.dtype));
+  if (agreed.wide) {
+    call.wide = wide_arithmetic(agreed.op, agreed.dtype);
+    call.wide.memory = scratch_ == nullptr ? nullptr : static_cast<char*>(scratch_) + wide_at_;
+  }
   executor_->bind(call);
 }
 
@@ -60,7 +74,12 @@ Status SpanCall::start() {
     return plan.status();
   }
   executor_ = (*plan)->executor.get();
-  scratch_bytes_ = (*plan)->schedule->scratch_count * info(problem_.agreed.dtype).extent;
+  const Schedule& schedule = *(*plan)->schedule;
+  scratch_bytes_ = schedule.scratch_count * info(problem_.agreed.dtype).extent;
+  if (schedule.wide_count != 0) {
+    wide_at_ = (scratch_bytes_ + wide_alignment - 1) / wide_alignment * wide_alignment;
+    scratch_bytes_ = wide_at_ + schedule.wide_count * sizeof(float);
+  }
   if (Status status = prepare(); !status.ok()) {
     refuse(status);
     // A copy that has begun must end before its memory goes.

@@ -43,10 +43,14 @@ struct SpanContext {
   void fail(Status why);
 };
 
+// The call as it is made over nodes: partial sums and products of 16 bits as fp32 (law 5).
+Agreed over_nodes(const Agreed& agreed);
+
 class SpanCall final : public Operation {
  public:
   using Context = SpanContext;
-  SpanCall(SpanContext& context, const Problem& problem) : context_(context), problem_(problem) {}
+  SpanCall(SpanContext& context, const Problem& problem)
+      : context_(context), problem_{over_nodes(problem.agreed), problem.local} {}
   ~SpanCall() override;
   SpanCall(const SpanCall&) = delete;
   SpanCall& operator=(const SpanCall&) = delete;
@@ -71,6 +75,7 @@ class SpanCall final : public Operation {
   Problem problem_;
   Executor* executor_ = nullptr;
   uint64_t scratch_bytes_ = 0;
+  uint64_t wide_at_ = 0;  // where fp32 partial results begin in the scratch
   void* scratch_ = nullptr;
   Staging staging_;
   Status status_;
