@@ -6,20 +6,21 @@
 #include "base/config.hpp"
 #include "comm/node_communicator.hpp"
 #include "comm/span_communicator.hpp"
+#include "pml/module.hpp"
 
 namespace tutti {
 
 namespace {
 
 // Why all calls go below, from facts equal on all ranks; nullptr where set-up is worth trying.
-const char* useless(const BaseComm& base, const Config& config) {
+const char* useless(const BaseComm& base) {
   if (base.nranks < 2) return "one rank";
   if (base.nodes.empty()) return "ranks of unknown nodes";
   std::map<int32_t, int> sizes;
   for (int32_t node : base.nodes)
     if (++sizes[node] > shm::max_members) return "more ranks on a node than the board holds";
-  if (sizes.size() > 1 && config.net_module == "none")
-    return "several nodes, and TUTTI_NET is none";
+  if (sizes.size() > 1 && !base.network)
+    return "several nodes, and TUTTI_NET gives no network between them";
   if (sizes.size() > 1 && base.nranks > net::max_ranks)
     return "more ranks than the network's messages can tell apart";
   return nullptr;
@@ -27,14 +28,22 @@ const char* useless(const BaseComm& base, const Config& config) {
 
 }  // namespace
 
-bool may_want(const Job& job, Coll coll) {
-  return NodeCommunicator::may_want(coll, job.devices) ||
-         (job.hosts && SpanCommunicator::may_want(coll));
+bool may_open_network(const Config& config) {
+  if (config.net_module != "auto") return config.net_module != "none";
+  return net::installed("ucx") && !net::rdma_devices();
+}
+
+bool may_want(const Job& job, Coll coll, const Config& config) {
+  if (NodeCommunicator::may_want(coll, job.devices)) return true;
+  if (!job.network) return false;
+  SpanTuning tuning;
+  tuning.open(config, false);
+  return tuning.may_want(coll);
 }
 
 std::unique_ptr<Communicator> Communicator::open(const BaseComm& base, Engine& engine,
                                                  const Config& config) {
-  const char* why = useless(base, config);
+  const char* why = useless(base);
   const bool several =
       std::any_of(base.nodes.begin(), base.nodes.end(), [](int32_t node) { return node != 0; });
   if (why == nullptr && several) {

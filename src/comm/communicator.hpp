@@ -33,6 +33,8 @@ struct BaseComm {
   // (spawned processes). Equal on all ranks: the mpi room gathers the nodes of MPI_COMM_WORLD at
   // MPI_Init.
   std::vector<int32_t> nodes;
+  // Whether ranks of several nodes may use a network (Job::network).
+  bool network = false;
   // Begins a nonblocking allgather of `bytes` a rank. `mine` and `all` live until test says
   // finished.
   Status (*allgather_start)(void* handle, const void* mine, void* all, size_t bytes,
@@ -50,11 +52,14 @@ enum class Path : uint8_t {
 // What all ranks of a job know from MPI_Init on.
 struct Job {
   bool devices = false;  // some rank may see a device
-  bool hosts = false;    // there are several nodes, and a network between them is asked for
+  bool network = false;  // there are several nodes, and every rank may open a network between them
 };
+// Whether this process may open the network that TUTTI_NET asks for. "auto" asks for none where the module is not
+// installed, and none over RDMA devices, where nothing has been measured.
+bool may_open_network(const Config& config);
 // Whether any communicator of such a job may want calls of that collective: what it denies is for the
 // MPI below before a communicator is looked at.
-bool may_want(const Job& job, Coll coll);
+bool may_want(const Job& job, Coll coll, const Config& config);
 
 class Communicator {
  public:

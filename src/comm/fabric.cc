@@ -12,7 +12,7 @@ Result<net::Network*> Fabric::open(const Config& config, bool several_threads) {
   const std::lock_guard guard(mutex_);
   if (!tried_) {
     tried_ = true;
-    auto module = net::open_module(config.net_module);
+    auto module = net::open_module(config.net_module == "auto" ? "ucx" : config.net_module);
     status_ = module.status();
     if (module.ok()) {
       auto network = net::open_network(**module, config, several_threads);

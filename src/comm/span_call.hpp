@@ -17,16 +17,26 @@
 namespace tutti {
 
 class Fabric;
+struct Config;
+
+// What chooses on communicators of several nodes: the settings' rules and rows, and those of tutti.
+struct SpanTuning {
+  std::vector<TuneRule> rules, table;
+  CostModel model;
+  Tuning view;         // of the above
+  uint32_t calls = 0;  // bit 1 << Coll of each that may be native
+  bool may_want(Coll coll) const { return (calls >> static_cast<uint32_t>(coll) & 1) != 0; }
+
+  // rdma: of the network. With TUTTI_NET=auto what nobody measured goes below.
+  void open(const Config& config, bool rdma);
+};
 
 // What calls of one communicator share.
 struct SpanContext {
   int rank = 0;
   std::string name;
   Topology topology;
-  std::vector<TuneRule> rules;
-  std::vector<TuneRule> table;
-  CostModel model;
-  Tuning tuning;
+  SpanTuning tuning;
   std::unique_ptr<Transport> transport;
   NodeContext* node = nullptr;  // missing where this rank is alone on its node
   std::unique_ptr<NodeGroups> groups;
@@ -39,7 +49,7 @@ struct SpanContext {
   // How an earlier call ended: its messages may be half sent, so no later one can be trusted.
   Status failed;
 
-  Choice choice(const Agreed& agreed) const { return choices.get(agreed, topology, tuning); }
+  Choice choice(const Agreed& agreed) const { return choices.get(agreed, topology, tuning.view); }
   void fail(Status why);
 };
 

@@ -5,6 +5,7 @@
 #include "base/text.hpp"
 #include "sched/contract.hpp"
 #include "shm/reduce.hpp"
+#include "tune/shipped.hpp"
 
 namespace tutti {
 
@@ -17,21 +18,18 @@ bool schedules_reduce(const Agreed& agreed) {
   return shm::reducible(agreed.op, agreed.dtype) && type.bytes == type.extent;
 }
 
-// Measured where the model is wrong: four nodes of one and two ranks, TCP at 1 Gbit/s, 2026-11-30.
-constexpr const char* tcp_table = R"(
-allreduce recursive_doubling @ ..64k nodes=2..8 ppn=1
-allreduce ring @ 4m.. nodes=3..8 ppn=1
-allreduce hierarchical,inner=groups,top=recursive_doubling @ ..16k nodes=2..8 ppn=2..
-allreduce hierarchical,inner=groups,top=ring @ 4m.. nodes=3..8 ppn=2..
-allreduce hierarchical,inner=groups,top=rabenseifner @ nodes=2..8 ppn=2..
-)";
-
 Topology topology_of(const std::vector<int32_t>& nodes) {
   Topology topology;
   topology.nranks = static_cast<int>(nodes.size());
   topology.nodes.resize(static_cast<size_t>(*std::max_element(nodes.begin(), nodes.end())) + 1);
   for (int32_t node : nodes) topology.ranks.push_back({node, -1});
   return topology;
+}
+
+// Then select() can weigh a call.
+bool sizes_agreed(Coll coll) {
+  return coll != Coll::gatherv && coll != Coll::scatterv && coll != Coll::alltoallv &&
+         coll != Coll::alltoallw;
 }
 
 }  // namespace
@@ -52,26 +50,27 @@ std::string SpanCommunicator::take_setup(Setup& setup) {
   }
   c.plans = std::make_unique<SpanPlans>(
       SpanPlans::Ends{c.transport.get(), c.groups.get(), &c.topology, c.rank, &c.rank_texts});
-  if (auto rules = parse_rules(Coll::allreduce, config_.allreduce); rules.ok())
-    c.rules = std::move(*rules);
-  c.model = *find_cost_model(setup.all_rdma() ? "ib" : "tcp");
-  // The user's rows go before those that come with tutti.
-  c.table = process_.tuning_file().rows;
-  if (!setup.all_rdma())
-    if (auto rows = parse_table(tcp_table); rows.ok())
-      c.table.insert(c.table.end(), rows->begin(), rows->end());
-  c.tuning.table = c.table;
-  c.tuning.rules = c.rules;
-  c.tuning.model = &c.model;
-  c.tuning.groups = true;
+  c.tuning.open(config_, setup.all_rdma());
   return text("{} nodes{}: network and shared memory", c.topology.nodes.size(),
               any_device_possible_ ? ", devices possible" : ", host memory");
 }
 
-// Those whose sizes are agreed: then select() can weigh them.
-bool SpanCommunicator::may_want(Coll coll) {
-  return coll != Coll::gatherv && coll != Coll::scatterv && coll != Coll::alltoallv &&
-         coll != Coll::alltoallw;
+void SpanTuning::open(const Config& config, bool rdma) {
+  if (auto parsed = parse_rules(Coll::allreduce, config.allreduce); parsed.ok())
+    rules = std::move(*parsed);
+  model = *find_cost_model(rdma ? "ib" : "tcp");
+  // The user's rows go before those that come with tutti.
+  table = Process::get(config).tuning_file().rows;
+  const std::span<const TuneRule> shipped = shipped_rows(rdma);
+  table.insert(table.end(), shipped.begin(), shipped.end());
+  view.table = table;
+  view.rules = rules;
+  view.model = &model;
+  view.groups = true;
+  view.measured_only = config.net_module == "auto";
+  for (uint32_t i = 0; i < coll_count; ++i)
+    if (const auto coll = static_cast<Coll>(i); sizes_agreed(coll) && may_choose(coll, view))
+      calls |= 1u << i;
 }
 
 bool SpanCommunicator::takes(const Agreed& agreed) const {

@@ -15,11 +15,9 @@ class SpanCommunicator final : public LaneCommunicator<SpanCall> {
       : LaneCommunicator(base, engine, config) {}
 
   void close() override;
-  // Whether such a communicator may want calls of that collective.
-  static bool may_want(Coll coll);
 
  private:
-  bool wants_here(Coll coll) const override { return may_want(coll); }
+  bool wants_here(Coll coll) const override { return context_.tuning.may_want(coll); }
   std::string take_setup(Setup& setup) override;
   bool takes(const Agreed& agreed) const override;
   SpanContext& context() override { return context_; }

@@ -46,7 +46,7 @@ struct Greeting {
   int32_t by_thread;  // pending calls progress by tutti's thread
   int32_t bad;        // this rank's settings cannot be read
   int32_t device;     // it may see a device
-  int32_t unused;
+  int32_t network;    // it may open one between nodes
 };
 
 uint64_t fnv1a(const void* data, size_t bytes, uint64_t hash = 0xcbf29ce484222325u) {
@@ -102,16 +102,24 @@ std::vector<int32_t> number_nodes(const std::vector<Greeting>& all) {
   return nodes;
 }
 
-uint32_t offer(const std::vector<Greeting>& all, const Config& config) {
+Job job_of(const std::vector<Greeting>& all) {
   Job job;
+  job.network = true;
+  bool several_nodes = false;
   for (const Greeting& one : all) {
     job.devices |= one.device != 0;
-    job.hosts |= one.node != all[0].node && config.net_module != "none";
+    several_nodes |= one.node != all[0].node;
+    job.network &= one.network != 0;
   }
+  job.network &= several_nodes;
+  return job;
+}
+
+uint32_t offer(const Job& job, const Config& config) {
   uint32_t calls = 0;
   for (uint32_t i = 0; i < coll_count; ++i)
     // What is required to be native is looked at, be it to refuse it.
-    if (config.require.native || may_want(job, static_cast<Coll>(i))) calls |= 1u << i;
+    if (config.require.native || may_want(job, static_cast<Coll>(i), config)) calls |= 1u << i;
   return calls;
 }
 
@@ -241,6 +249,7 @@ void begin(bool together) {
     instance = new Runtime(config);
     memory::open(instance->config);
     own.device = memory::possible ? 1 : 0;
+    own.network = may_open_network(instance->config) ? 1 : 0;
   }
   std::vector<Greeting> all = {own};
   if (together) all = exchange(own);
@@ -256,7 +265,9 @@ void begin(bool together) {
     TUTTI_ERROR("mpi", "the MPI below refused a duplicate of MPI_COMM_SELF or an attribute key");
     give_up();
   }
-  calls_offered = offer(all, config);
+  const Job job = job_of(all);
+  instance->network = job.network;
+  calls_offered = offer(job, instance->config);
   native_required = config.require.native;
   phase = Phase::active;
 }

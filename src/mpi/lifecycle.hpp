@@ -41,6 +41,7 @@ struct Runtime {
   MPI_Comm self = MPI_COMM_NULL;
   // Node of each rank of MPI_COMM_WORLD; empty when not known.
   std::vector<int32_t> world_nodes;
+  bool network = false;  // Job::network
   // Some rank's pending calls progress by tutti's thread, which cannot drive a set-up. Then, on all
   // ranks, only a blocking call sets a communicator up; nonblocking ones before it go below.
   bool set_up_by_blocking_calls = false;

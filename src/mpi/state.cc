@@ -122,6 +122,7 @@ BaseComm base_of(State& state) {
   base.nranks = state.nranks();
   base.name = name_of(state.handle());
   base.nodes = nodes_of(state.handle(), state.nranks());
+  base.network = runtime().network;
   base.allgather_start = &allgather_start;
   base.allgather_test = &allgather_test;
   return base;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <string_view>
 #include <vector>
 
@@ -99,6 +100,13 @@ std::vector<std::string> module_folders() {
   return {folder + "/tutti", folder, folder + "/.libs"};
 }
 
+std::vector<std::string> places_of(const std::string& name) {
+  std::vector<std::string> paths;
+  for (const std::string& folder : module_folders())
+    paths.push_back(text("{}/libtutti_{}.so", folder, name));
+  return paths;
+}
+
 // Opens one file; on failure `why` says what the loader said.
 Result<const Module*> open_file(const std::string& path, std::string& why) {
   KeptSignals kept;
@@ -131,9 +139,7 @@ Result<const Module*> open_file(const std::string& path, std::string& why) {
 Result<const Module*> open_module(const std::string& choice) {
   std::vector<std::string> paths = {choice};
   if (choice.find('/') == std::string::npos) {
-    paths.clear();
-    for (const std::string& folder : module_folders())
-      paths.push_back(text("{}/libtutti_{}.so", folder, choice));
+    paths = places_of(choice);
   }
   std::string tried;
   for (const std::string& path : paths) {
@@ -144,6 +150,17 @@ Result<const Module*> open_module(const std::string& choice) {
   }
   TUTTI_WARN(area, "cannot open network module \"{}\": {}", choice, tried);
   return Code::no_resource;
+}
+
+bool installed(const std::string& name) {
+  return std::ranges::any_of(
+      places_of(name), [](const std::string& path) { return access(path.c_str(), R_OK) == 0; });
+}
+
+bool rdma_devices() {
+  std::error_code error;
+  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
+  return !error && devices != std::filesystem::directory_iterator();
 }
 
 Result<Network*> open_network(const Module& module, const Config& config, bool several_threads) {

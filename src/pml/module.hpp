@@ -15,6 +15,11 @@ namespace tutti::net {
 // logged: what was tried and why it failed.
 Result<const Module*> open_module(const std::string& choice);
 
+// Whether the file of the module of that name is where it is looked for.
+bool installed(const std::string& name);
+// Whether this machine has devices for RDMA.
+bool rdma_devices();
+
 // Opens the network of this process by the module. Dispositions are kept here too.
 Result<Network*> open_network(const Module& module, const Config& config, bool several_threads);
 

@@ -93,6 +93,8 @@ Explanation explain(const Agreed& agreed, const Topology& topology, const Tuning
     e.by = DecidedBy::table;
     e.rule = row->text;
     e.choice = {row->algorithm, row->params};
+  } else if (tuning.measured_only) {
+    e.by = DecidedBy::unmeasured;
   } else if (!e.candidates.empty() && e.candidates[0].applies) {
     e.by = DecidedBy::cost;
     e.choice = e.candidates[0].choice;
@@ -105,8 +107,17 @@ Choice select(const Agreed& agreed, const Topology& topology, const Tuning& tuni
     return {rule->algorithm, rule->params};
   if (const TuneRule* row = first_match(tuning.table, agreed, topology, nullptr))
     return {row->algorithm, row->params};
+  if (tuning.measured_only) return {};
   const std::vector<Candidate> all = candidates(agreed, topology, tuning);
   return all.empty() || !all[0].applies ? Choice{} : all[0].choice;
+}
+
+bool may_choose(Coll coll, const Tuning& tuning) {
+  const auto names = [coll](const TuneRule& rule) {
+    return rule.coll == coll && rule.algorithm != nullptr;
+  };
+  return !tuning.measured_only || std::ranges::any_of(tuning.rules, names) ||
+         std::ranges::any_of(tuning.table, names);
 }
 
 std::string print(const Explanation& e) {
@@ -122,7 +133,8 @@ std::string print(const Explanation& e) {
                       named(c.choice))
                : text("{:>14}  {}\n", "cannot do it", named(c.choice));
   for (const std::string& rule : e.passed_by) out += text("passed by, cannot do it: {}\n", rule);
-  constexpr const char* by[] = {"rule", "table row", "least cost", "no algorithm applies"};
+  constexpr const char* by[] = {"rule", "table row", "least cost", "no algorithm applies",
+                                "nothing: it was not measured"};
   out += text("chosen: {}, by {}", named(e.choice), by[static_cast<size_t>(e.by)]);
   if (!e.rule.empty()) out += text(" \"{}\"", e.rule);
   return out + "\n";

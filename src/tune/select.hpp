@@ -19,6 +19,8 @@ struct Tuning {
   const CostModel* model = nullptr;   // where no row does either; nullptr: the first shipped one
   // Whether units of a hierarchy can work by group steps here.
   bool groups = false;
+  // Where neither decides the MPI below does the call: what nobody measured may be slower (law 6).
+  bool measured_only = false;
 };
 
 struct Choice {
@@ -26,7 +28,7 @@ struct Choice {
   Params params;
 };
 
-enum class DecidedBy : uint8_t { rule, table, cost, nothing };
+enum class DecidedBy : uint8_t { rule, table, cost, nothing, unmeasured };
 
 struct Candidate {
   Choice choice;
@@ -49,6 +51,8 @@ std::vector<Params> worthwhile(const Algorithm& algorithm, bool groups);
 
 // By cost, the cheapest; among equals the first in the registry, then the least parameters.
 Choice select(const Agreed& agreed, const Topology& topology, const Tuning& tuning);
+// Whether any call of that collective may be native by that tuning.
+bool may_choose(Coll coll, const Tuning& tuning);
 Explanation explain(const Agreed& agreed, const Topology& topology, const Tuning& tuning);
 std::string print(const Explanation& explanation);
 

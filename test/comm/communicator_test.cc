@@ -129,9 +129,9 @@ TEST(Communicator, SeveralNodesWithoutANetworkAreSettledAtOnceAndGoBelow) {
   Engine engine(fake_hooks());
   BaseComm spread = base.of(0);
   spread.nodes = {0, 1};
-  Config none;
-  none.net_module = "none";
-  auto comm = Communicator::open(spread, engine, none);
+  spread.network = false;
+  const Config standard;
+  auto comm = Communicator::open(spread, engine, standard);
   EXPECT_TRUE(comm->settled());
   EXPECT_NE(comm->choose(Agreed{}), Path::native);
   comm->close();
@@ -183,12 +183,13 @@ TEST(Communicator, AskedBeforeAProblemIsMadeItWantsWhatItMayChoose) {
       agreed.coll = static_cast<Coll>(i);
       agreed.dtype = Dtype::i32;
       EXPECT_EQ(comm->wants(agreed.coll), comm->choose(agreed) == Path::native) << coll_names[i];
-      EXPECT_TRUE(!comm->wants(agreed.coll) || may_want(Job{}, agreed.coll)) << coll_names[i];
+      EXPECT_TRUE(!comm->wants(agreed.coll) || may_want(Job{}, agreed.coll, Config()))
+          << coll_names[i];
     }
     comm->close();
   });
-  EXPECT_FALSE(may_want(Job{}, Coll::allgather));
-  EXPECT_TRUE(may_want({.devices = true}, Coll::allgather));
+  EXPECT_FALSE(may_want(Job{}, Coll::allgather, Config()));
+  EXPECT_TRUE(may_want({.devices = true}, Coll::allgather, Config()));
 }
 
 TEST(Communicator, OneRankThatCannotTakePartFailsTheCallOnAll) {

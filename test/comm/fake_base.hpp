@@ -31,6 +31,7 @@ class FakeBase {
     base.nranks = static_cast<int>(begun_.size());
     base.name = "fake";
     base.nodes.assign(begun_.size(), 0);
+    base.network = true;
     base.allgather_start = [](void* opaque, const void* mine, void* all, size_t bytes,
                               void** request) {
       auto* h = static_cast<Handle*>(opaque);

@@ -21,6 +21,8 @@ namespace {
 Config over_nodes() {
   Config made;
   made.net_module = "ucx";
+  // Which those that come with tutti leave to the MPI below.
+  made.allreduce = "recursive_doubling @ ..8k ppn=1";
   return made;
 }
 const Config config = over_nodes();
@@ -192,7 +194,7 @@ TEST_P(Span, SumsOf16BitsKeepPartialSumsAsFp32) {
 
 TEST_P(Span, RulesMaySendCallsBelow) {
   Config ruled = config;
-  ruled.allreduce = "below @ ..1k";
+  ruled.allreduce = "below @ ..1k; ring";
   FakeBase base(nranks());
   on_all_ranks(nranks(), [&](int rank) {
     driven = {{&base, rank}};
