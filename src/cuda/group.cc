@@ -347,9 +347,6 @@ Status Group::start(const Call& call) {
   chunks_done_ += plan.chunks;
   Scope scope(device_->context);
   if (clear_other) TUTTI_TRY(clear_other_inbox(args.epoch));
-  // A lingering kernel, of one CTA, does not count.
-  if (plan.ctas > 1) counter_target_ += plan.ctas;
-  args.counter_target = counter_target_;
   Status launched = launch(plan, args);
   if (!launched.ok()) fault_ = launched.code();
   return launched;

@@ -74,7 +74,6 @@ class Group {
   gpu::PlanSpace space_;
   gpu::EpochCounter epochs_;
   uint64_t chunks_done_ = 0;
-  uint32_t counter_target_ = 0;
   uint32_t sequence_ = 0;
   uint32_t polls_ = 0;
   uint64_t next_look_ns_ = 0;

@@ -79,10 +79,13 @@ class Machine {
   __device__ void poke(uint32_t* p, uint32_t v) const {
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
   }
-  __device__ uint32_t count_in(uint32_t* p) const {
+  __device__ bool count_in(uint32_t* p, uint32_t n) const {
     uint32_t v;
-    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(v) : "l"(p) : "memory");
-    return v;
+    asm volatile("atom.inc.acq_rel.gpu.global.u32 %0, [%1], %2;"
+                 : "=r"(v)
+                 : "l"(p), "r"(n - 1)
+                 : "memory");
+    return v == n - 1;
   }
   __device__ void fence_system() const { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
   __device__ void fence_device() const { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }

@@ -335,9 +335,6 @@ Status Group::start(const Call& call) {
     current_ = nullptr;
     return Code::ok;
   }
-  // A lingering kernel, of one CTA, does not count.
-  if (plan.ctas > 1) counter_target_ += plan.ctas;
-  current_->args.counter_target = counter_target_;
   launch(current_, plan);
   return Code::ok;
 }

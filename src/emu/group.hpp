@@ -86,7 +86,6 @@ class Group {
   gpu::PlanSpace space_;
   gpu::EpochCounter epochs_;
   uint64_t chunks_done_ = 0;
-  uint32_t counter_target_ = 0;
   uint32_t sequence_ = 0;
   std::atomic<uint32_t> done_{0};
   std::atomic<uint32_t> failed_{0};

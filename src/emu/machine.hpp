@@ -98,7 +98,11 @@ class Machine {
   }
   uint32_t peek(const uint32_t* p) const { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
   void poke(uint32_t* p, uint32_t v) const { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
-  uint32_t count_in(uint32_t* p) const { return __atomic_fetch_add(p, 1, __ATOMIC_ACQ_REL); }
+  bool count_in(uint32_t* p, uint32_t n) const {
+    if (__atomic_fetch_add(p, 1, __ATOMIC_ACQ_REL) + 1 != n) return false;
+    __atomic_store_n(p, 0, __ATOMIC_RELAXED);
+    return true;
+  }
   void fence_system() const {
     delay();
     fenced_ = true;

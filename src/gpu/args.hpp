@@ -30,7 +30,6 @@ struct KernelArgs {
   uint32_t reduce_ctas;
   uint32_t drain_ctas;
   // completion
-  uint32_t counter_target;     // value of the lane's counter once all CTAs of this call are through
   uint32_t sequence;           // what the completion line shows then
   uint32_t soft;               // the result lies in this GPU's own memory: see finish()
   uint32_t* done;              // completion line, pinned host memory

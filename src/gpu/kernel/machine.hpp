@@ -13,9 +13,10 @@
 //   load_acquire(p) store_release(p, v) store_relaxed(p, v)   64-bit flags, system scope
 //   peek(p) poke(p, v)                          32-bit words, relaxed, system scope
 //   fence_system() fence_device()               acquire-release fences
-//   count_in(p) -> uint32_t                     adds 1, acquire-release in the device; the old
-//   value half_to_float() float_to_half() ...         conversions, to nearest even spin() called in
-//   every turn of a wait
+//   count_in(p, n) -> bool                      adds 1, acquire-release in the device; true for the
+//                                               n-th, which leaves 0 behind
+//   half_to_float() float_to_half() ...         conversions, to nearest even
+//   spin()                                      called in every turn of a wait
 #pragma once
 
 #include <cstdint>
@@ -91,7 +92,7 @@ TUTTI_KERNEL_FN void finish(const M& m, const KernelArgs& a, bool alive) {
   bool last = true;
   if (m.ctas() > 1) {
     auto* counter = reinterpret_cast<uint32_t*>(a.lane[a.rank] + lane_counter_offset);
-    last = m.count_in(counter) + 1 == a.counter_target;
+    last = m.count_in(counter, m.ctas());
   } else if (a.soft) {
     m.fence_device();
   }
