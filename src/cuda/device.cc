@@ -131,11 +131,12 @@ Status Device::make_arena(uint64_t lane_bytes) {
 }
 
 CUDA_KERNEL_NODE_PARAMS Device::linger_params(const LingerKernel& kernel, void** parameters,
-                                              bool two) {
+                                              bool two, uint32_t ctas) {
   CUDA_KERNEL_NODE_PARAMS params{};
   params.func = kernel.function;
-  params.gridDimX = params.gridDimY = params.gridDimZ = 1;
-  params.blockDimX = two ? gpu::linger_threads_two : gpu::linger_threads_more;
+  params.gridDimX = ctas;
+  params.gridDimY = params.gridDimZ = 1;
+  params.blockDimX = (two ? gpu::linger_workers_two : gpu::linger_workers_more) + gpu::linger_team;
   params.blockDimY = params.blockDimZ = 1;
   params.kernelParams = parameters;
   return params;
@@ -152,7 +153,7 @@ Status Device::open_linger() {
     TUTTI_TRY(load(kernel.function));
     gpu::LingerArgs args{};
     void* parameters[] = {&args};
-    const CUDA_KERNEL_NODE_PARAMS params = linger_params(kernel, parameters, two);
+    const CUDA_KERNEL_NODE_PARAMS params = linger_params(kernel, parameters, two, 1);
     CUgraph graph = nullptr;
     TUTTI_CU_TRY(cuGraphCreate(&graph, 0));
     TUTTI_CU_TRY(cuGraphAddKernelNode(&kernel.node, graph, nullptr, 0, &params));
@@ -167,7 +168,12 @@ Status Device::open_linger() {
   TUTTI_CU_TRY(cuMemHostAlloc(&memory, sizeof(gpu::LingerLine),
                               CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
   std::memset(memory, 0, sizeof(gpu::LingerLine));
-  linger.open(static_cast<gpu::LingerLine*>(memory));
+  constexpr size_t relay_bytes = gpu::command_words * sizeof(uint64_t);
+  CUdeviceptr relay = 0;
+  TUTTI_CU_TRY(cuMemAlloc(&relay, relay_bytes));
+  TUTTI_CU_TRY(cuMemsetD8Async(relay, 0, relay_bytes, linger_stream));
+  TUTTI_CU_TRY(cuStreamSynchronize(linger_stream));
+  linger.open(static_cast<gpu::LingerLine*>(memory), reinterpret_cast<uint64_t*>(relay));
   return Code::ok;
 }
 
@@ -176,7 +182,8 @@ Status Device::launch_linger() {
   const bool two = linger.launched_ranks() == 2;
   const LingerKernel& kernel = linger_kernels_[two ? 0 : 1];
   void* parameters[] = {&args};
-  const CUDA_KERNEL_NODE_PARAMS params = linger_params(kernel, parameters, two);
+  const CUDA_KERNEL_NODE_PARAMS params =
+      linger_params(kernel, parameters, two, linger.launched_ctas());
   TUTTI_CU_TRY(cuGraphExecKernelNodeSetParams(kernel.exec, kernel.node, &params));
   TUTTI_CU_TRY(cuGraphLaunch(kernel.exec, linger_stream));
   return Code::ok;

@@ -68,7 +68,7 @@ class Device {
     CUgraphExec exec = nullptr;
   };
   static CUDA_KERNEL_NODE_PARAMS linger_params(const LingerKernel& kernel, void** parameters,
-                                               bool two);
+                                               bool two, uint32_t ctas);
 
   std::vector<HostLine*> free_lines_;
   LingerKernel linger_kernels_[2];  // for two ranks, for more

@@ -84,7 +84,8 @@ Result<Arena*> arena_for(int device, uint64_t lane_bytes) {
   arena.lanes = std::move(lanes);
   arena.line = std::make_unique<LingerLine>();
   arena.linger = std::make_unique<Linger>();
-  arena.linger->open(arena.line.get());
+  arena.relay = std::make_unique<uint64_t[]>(command_words);
+  arena.linger->open(arena.line.get(), arena.relay.get());
   return &arena;
 }
 
@@ -282,15 +283,18 @@ void Group::launch_lingering() {
   const bool two = arena_->linger->launched_ranks() == 2;
   const uint64_t seed = static_cast<uint64_t>(faults().seed.load()) * 0x9e3779b97f4a7c15u ^
                         (static_cast<uint64_t>(spec_.rank) << 32 | launch->args.ring);
-  constexpr uint32_t threads = 2;
+  const uint32_t ctas = arena_->linger->launched_ctas();
+  launch->ctas = std::make_unique<TeamCta[]>(ctas);
   lingering_kernels.fetch_add(1);
-  auto left = std::make_shared<std::atomic<uint32_t>>(threads);
-  for (uint32_t thread = 0; thread < threads; ++thread)
-    run([launch, thread, two, seed, left] {
-      Team team(thread, threads, &launch->barrier, &launch->memory, seed + thread);
-      two ? linger_kernel<Team, 2>(team, launch->args) : linger_kernel<Team, 8>(team, launch->args);
-      if (left->fetch_sub(1) == 1) lingering_kernels.fetch_sub(1);
-    });
+  auto left = std::make_shared<std::atomic<uint32_t>>(ctas * Team::all_threads);
+  for (uint32_t cta = 0; cta < ctas; ++cta)
+    for (uint32_t thread = 0; thread < Team::all_threads; ++thread)
+      run([launch, cta, ctas, thread, two, seed, left] {
+        Team team(thread, cta, ctas, &launch->ctas[cta], seed + cta * 1024 + thread);
+        two ? linger_kernel<Team, 2>(team, launch->args)
+            : linger_kernel<Team, 8>(team, launch->args);
+        if (left->fetch_sub(1) == 1) lingering_kernels.fetch_sub(1);
+      });
 }
 
 Poll Group::poll_lingering() {

@@ -25,6 +25,7 @@ struct Arena {
   gpu::LanePool lanes;
   // Leaked with the arena: a lingering kernel looks at the bell until its window is over.
   std::unique_ptr<gpu::LingerLine> line;
+  std::unique_ptr<uint64_t[]> relay;
   std::unique_ptr<gpu::Linger> linger;
 };
 
@@ -54,8 +55,7 @@ struct Launch {
 // The same for a lingering kernel.
 struct LingerLaunch {
   gpu::LingerArgs args{};
-  CtaBarrier barrier;
-  CtaMemory memory;
+  std::unique_ptr<TeamCta[]> ctas;
 };
 
 class Group {

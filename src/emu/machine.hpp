@@ -143,26 +143,66 @@ class Machine {
   mutable bool fenced_ = false;
 };
 
-// The machine of a lingering kernel, of one CTA: see gpu/kernel/linger.hpp. Its team is one thread.
+// Barrier that one side passes at once and the other waits at, for one arrival each time.
+class WakeBarrier {
+ public:
+  void arrive() { woken_.fetch_add(1, std::memory_order_release); }
+  // `turn` counts a thread's own waits.
+  void wait(uint32_t& turn) {
+    ++turn;
+    for (uint32_t looks = 1; woken_.load(std::memory_order_acquire) < turn; ++looks)
+      looks % 64 == 0 ? static_cast<void>(usleep(20)) : static_cast<void>(sched_yield());
+  }
+
+ private:
+  std::atomic<uint32_t> woken_{0};
+};
+
+// Of one CTA of a lingering kernel.
+struct TeamCta {
+  CtaBarrier all;
+  CtaBarrier workers;
+  WakeBarrier wake;
+  CtaMemory memory;
+};
+
+// The machine of a lingering kernel: see gpu/kernel/linger.hpp. A team is one thread.
 class Team : public Machine {
  public:
-  static constexpr uint32_t team = 1;
   static constexpr uint32_t alone_bytes = 48;
+  static constexpr uint32_t workers = 2;
+  static constexpr uint32_t all_threads = workers + 1;
 
-  Team(uint32_t thread, uint32_t threads, CtaBarrier* barrier, CtaMemory* memory, uint64_t seed)
-      : Machine(thread, threads, 0, 1, barrier, seed), memory_(memory) {}
+  Team(uint32_t thread, uint32_t cta, uint32_t ctas, TeamCta* own, uint64_t seed)
+      : Machine(thread, workers, cta, ctas, &own->workers, seed), own_(own) {}
 
-  void alone(bool yes) { alone_ = yes; }
-  uint32_t threads() const { return alone_ ? 1 : Machine::threads(); }
+  uint32_t grid_cta() const { return Machine::cta(); }
+  uint32_t grid_ctas() const { return Machine::ctas(); }
+  bool in_team() const { return Machine::thread() == workers; }
+  bool team_first() const { return true; }
+
+  void work(uint32_t ctas) { work_ctas_ = ctas; }
+  void work_alone() { alone_ = true; }
+  uint32_t thread() const { return alone_ ? 0 : Machine::thread(); }
+  uint32_t threads() const { return alone_ ? 1 : workers; }
+  uint32_t cta() const { return alone_ ? 0 : Machine::cta(); }
+  uint32_t ctas() const { return work_ctas_; }
   void sync() const {
     if (!alone_) Machine::sync();
   }
   bool sync_all(bool yes) const { return alone_ ? yes : Machine::sync_all(yes); }
+  void sync_cta() const { own_->all.arrive(all_threads, true); }
+  void await_wake() { own_->wake.wait(turn_); }
+  void wake() const { own_->wake.arrive(); }
+
   template <class T>
   T& shared() const {
-    static_assert(sizeof(T) <= sizeof memory_->bytes);
-    return *reinterpret_cast<T*>(memory_->bytes);
+    static_assert(sizeof(T) <= sizeof own_->memory.bytes);
+    return *reinterpret_cast<T*>(own_->memory.bytes);
   }
+  uint32_t look(const uint32_t* word) const { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+  void set(uint32_t* word, uint32_t v) const { __atomic_store_n(word, v, __ATOMIC_RELEASE); }
+
   bool read_bell(const uint64_t* bell, uint32_t ring, gpu::LingerCommand& command) const {
     gpu::LingerCommand seen;
     for (uint32_t i = 0; i < gpu::command_words; ++i) {
@@ -173,6 +213,17 @@ class Team : public Machine {
     command = seen;
     return true;
   }
+  bool read_relay(const uint64_t* relay, uint32_t last, uint32_t& ring,
+                  gpu::LingerCommand& command) const {
+    const uint32_t shown = static_cast<uint32_t>(load_acquire(relay) >> 32);
+    if (!gpu::ring_after(shown, last) || !read_bell(relay, shown, command)) return false;
+    ring = shown;
+    return true;
+  }
+  void write_relay(uint64_t* relay, uint32_t ring, const gpu::LingerCommand& command) const {
+    for (uint32_t i = 0; i < gpu::command_words; ++i)
+      store_release(relay + i, command.word[i] | static_cast<uint64_t>(ring) << 32);
+  }
   uint64_t team_clock_ns() const {
     timespec t{};
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -180,7 +231,9 @@ class Team : public Machine {
   }
 
  private:
-  CtaMemory* memory_;
+  TeamCta* own_;
+  uint32_t work_ctas_ = 1;
+  uint32_t turn_ = 0;
   bool alone_ = false;
 };
 

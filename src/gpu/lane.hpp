@@ -24,8 +24,9 @@ namespace tutti::gpu {
 
 inline constexpr uint32_t max_ranks = 8;
 
-inline constexpr uint64_t lane_abort_offset = 0;      // u32: not 0 = leave; written by any member
-inline constexpr uint64_t lane_counter_offset = 128;  // u32: CTAs of this call that finished, then 0
+inline constexpr uint64_t lane_abort_offset = 0;  // u32: not 0 = leave; written by any member
+inline constexpr uint64_t lane_counter_offset =
+    128;                                            // u32: CTAs of this call that finished, then 0
 inline constexpr uint64_t lane_nonce_offset = 256;  // u64: proves that the right memory was mapped
 inline constexpr uint64_t lane_header_bytes = 4096;
 inline constexpr uint64_t flag_bytes = 32;

@@ -1,5 +1,7 @@
 #include "gpu/linger.hpp"
 
+#include <algorithm>
+
 namespace tutti::gpu {
 
 std::optional<uint32_t> Linger::add(const LingerSlot& slot) {
@@ -31,9 +33,9 @@ bool Linger::gone() const {
   return left == next_ring(ring_) || (leaving_ && left == ring_);
 }
 
-// Whether the running kernel knows the groups of today and has code for so many ranks.
-bool Linger::serves(uint32_t nranks) const {
-  return !leaving_ && nranks <= launched_ranks_ &&
+// Whether the running kernel knows the groups of today, has code for so many ranks, and the CTAs.
+bool Linger::serves(const LingerCommand& command, uint32_t nranks) const {
+  return !leaving_ && nranks <= launched_ranks_ && ctas_of(command) <= launched_ctas_ &&
          launched_version_ == slots_version_.load(std::memory_order_acquire);
 }
 
@@ -46,10 +48,13 @@ Linger::Way Linger::begin(const void* group, const LingerCommand& command, uint3
     return Way::alone;
   if (running_ && gone()) {
     running_ = false;
-    policy_.left();
+    leaving_ ? policy_.dismissed() : policy_.left();
   }
   const bool stay = policy_.call(now_ns, window_ns);
-  if (running_ ? !serves(nranks) : !stay) {
+  most_ctas_ = std::max(most_ctas_, ctas_of(command));
+  if (running_ ? !serves(command, nranks) : !stay) {
+    // Smaller calls would keep it for ever.
+    if (running_ && !leaving_ && ctas_of(command) > launched_ctas_) ring_leave();
     end();
     return Way::alone;
   }
@@ -58,7 +63,7 @@ Linger::Way Linger::begin(const void* group, const LingerCommand& command, uint3
   window_ns_ = window_ns;
   ring_ = next_ring(ring_);
   if (!running_) return Way::launch;
-  policy_.rung();
+  policy_.rung(ctas_of(command));
   counts_.rung.fetch_add(1, std::memory_order_relaxed);
   ring(command);
   return Way::rung;
@@ -92,9 +97,14 @@ LingerArgs Linger::launch_args() {
   args.window_ns = window_ns_;
   args.bell = line_->bell;
   args.left = &line_->left;
+  args.relay = relay_;
   // The last kernel has written its last: no old number may meet a wrapped one.
   __atomic_store_n(&line_->left, 0, __ATOMIC_RELEASE);
   launched_ranks_ = linger_capacity(nranks_);
+  // As many as the calls since the last launch wanted, and half of what it had at least: a program that
+  // mixes sizes has them at once, and one that goes over to small calls soon holds few.
+  launched_ctas_ = std::max(most_ctas_, ctas_of(command_));
+  most_ctas_ = launched_ctas_ / 2;
   running_ = true;
   leaving_ = false;
   counts_.launched.fetch_add(1, std::memory_order_relaxed);
@@ -110,14 +120,14 @@ void Linger::ask_to_leave() {
   if (!owner_.compare_exchange_strong(nobody, this, std::memory_order_acq_rel,
                                       std::memory_order_relaxed))
     return;  // busy: it leaves when its window is over
-  if (running_ && !leaving_ && !gone()) {
-    ring_ = next_ring(ring_);
-    leaving_ = true;
-    LingerCommand leave{};
-    leave.word[5] = static_cast<uint32_t>(LingerShape::leave) << 8;
-    ring(leave);
-  }
+  if (running_ && !leaving_ && !gone()) ring_leave();
   end();
+}
+
+void Linger::ring_leave() {
+  ring_ = next_ring(ring_);
+  leaving_ = true;
+  ring(leave_command());
 }
 
 std::optional<LingerCommand> linger_command(const Call& call, const Plan& plan,
@@ -128,19 +138,23 @@ std::optional<LingerCommand> linger_command(const Call& call, const Plan& plan,
     return std::nullopt;
   if (!plan.ll || call.send_kind != Kind::device || call.recv_kind != Kind::device)
     return std::nullopt;
-  uint64_t most_bytes = 0;
-  for (const LingerLimit& row : space.tuning->linger_limits)
-    if (space.nranks <= row.up_to_ranks) {
-      most_bytes = row.bytes;
+  const LingerRow* row = nullptr;
+  for (const LingerRow& candidate : space.tuning->linger_rows)
+    if (space.nranks <= candidate.up_to_ranks) {
+      row = &candidate;
       break;
     }
-  if (plan.bytes > most_bytes) return std::nullopt;
+  if (row == nullptr || plan.bytes > row->bytes) return std::nullopt;
   const bool wide = coll != Coll::allgather && info(call.agreed.dtype).bytes == 8;
   LingerShape shape = LingerShape::allgather;
   if (coll == Coll::allreduce) shape = wide ? LingerShape::allreduce_wide : LingerShape::allreduce;
   if (coll == Coll::reduce_scatter_block)
     shape = wide ? LingerShape::reduce_scatter_wide : LingerShape::reduce_scatter;
-  return make_command(args, shape, slot);
+  const uint64_t bytes_of_cta = uint64_t{row->workers} * linger_depth(space.nranks) * ll_data_bytes;
+  const uint64_t ctas = (plan.bytes + bytes_of_cta - 1) / bytes_of_cta;
+  const uint32_t most_ctas = std::min(row->most_ctas, space.cta_budget);
+  return make_command(args, shape, slot,
+                      static_cast<uint32_t>(std::min<uint64_t>(ctas, most_ctas)));
 }
 
 }  // namespace tutti::gpu

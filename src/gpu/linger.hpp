@@ -14,9 +14,8 @@
 // that finds an owner is launched as if there were no lingering kernel. A call that never ends keeps
 // the ownership for good, and no kernel lingers in this process from there on.
 //
-// Deadlock. While it waits for the bell it holds one CTA more than the budgets of the groups provide
-// for, but for the window at most; while it performs a call it is that group's kernel, within its
-// budget.
+// Deadlock. While it waits for the bell it holds CTAs that the budgets of the groups do not provide for,
+// but for the window at most; while it performs a call it is that group's kernel, within its budget.
 #pragma once
 
 #include <atomic>
@@ -39,7 +38,7 @@ struct LingerLine {
 // Whether a kernel shall stay, from what the calls so far looked like.
 //
 // What it costs is not seen from here: a program that synchronises the device, or frees memory, waits
-// for the rest of the window, and a kernel that fills the device is short of one SM. So a stay must
+// for the rest of the window, and a kernel that fills the device is short of its SMs. So a stay must
 // pay: one whose rings gained less than a window is a loss, and after each loss twice as many calls
 // close to each other must be seen before the next one (a program that synchronises after every call
 // waits for 1 in `most_calls`).
@@ -50,8 +49,9 @@ struct LingerLine {
 // the end of a burst of calls meets the program's kernels.
 class LingerPolicy {
  public:
-  // What a ring gains against a launch: 3.5-3.7 us from 8 B to 4 KiB, 2 at 16 KiB.
-  static constexpr uint64_t gain_ns = 3'500;
+  // What a ring gains against a launch: 3.5-3.7 us from 8 B to 4 KiB, 3 at 8; with several CTAs 1.5-2.6.
+  static constexpr uint64_t gain_ns = 3'000;
+  static constexpr uint64_t gain_of_many_ns = 1'500;
   static constexpr uint32_t fewest_calls = 2;
   static constexpr uint32_t most_calls = 4096;
 
@@ -63,15 +63,17 @@ class LingerPolicy {
     close_calls_ = close ? close_calls_ + 1 : 0;
     return close_calls_ >= calls_wanted_;
   }
-  void rung() { ++rings_; }
+  void rung(uint32_t ctas) { gained_ns_ += ctas > 1 ? gain_of_many_ns : gain_ns; }
   // The kernel has left.
   void left() {
-    if (rings_ * gain_ns >= window_ns_)
+    if (gained_ns_ >= window_ns_)
       calls_wanted_ = calls_wanted_ / 4 > fewest_calls ? calls_wanted_ / 4 : fewest_calls;
     else if (calls_wanted_ < most_calls && !eager.load(std::memory_order_relaxed))
       calls_wanted_ *= 2;
-    rings_ = 0;
+    gained_ns_ = 0;
   }
+  // The kernel was told to leave, which says nothing of the calls.
+  void dismissed() { gained_ns_ = 0; }
   // For tests: a loss changes nothing.
   static inline std::atomic<bool> eager{false};
 
@@ -79,7 +81,7 @@ class LingerPolicy {
   uint64_t last_call_ns_ = 0;
   uint32_t close_calls_ = 0;
   uint32_t calls_wanted_ = fewest_calls;
-  uint32_t rings_ = 0;
+  uint64_t gained_ns_ = 0;
   uint64_t window_ns_ = 0;
 };
 
@@ -94,8 +96,12 @@ class Linger {
     std::atomic<uint64_t> missed{0};  // rings that a leaving kernel did not take
   };
 
-  // Before the first group; the line lives as long as the process.
-  void open(LingerLine* line) { line_ = line; }
+  // Before the first group. The line, and the relay of command_words zeros in the device's memory, live
+  // as long as the process.
+  void open(LingerLine* line, uint64_t* relay) {
+    line_ = line;
+    relay_ = relay;
+  }
   bool is_open() const { return line_ != nullptr; }
   // For good: a hazard was found (kernels of another process on this device, say).
   void forbid() { forbidden_.store(true, std::memory_order_relaxed); }
@@ -120,15 +126,18 @@ class Linger {
 
   // The smallest number of ranks that the kernel launched last can serve is 2; this is the largest.
   uint32_t launched_ranks() const { return launched_ranks_; }
+  uint32_t launched_ctas() const { return launched_ctas_; }
   const Counts& counts() const { return counts_; }
 
  private:
   bool gone() const;
   void ring(const LingerCommand& command);
-  bool serves(uint32_t nranks) const;
+  bool serves(const LingerCommand& command, uint32_t nranks) const;
   void ask_to_leave();
+  void ring_leave();
 
   LingerLine* line_ = nullptr;
+  uint64_t* relay_ = nullptr;
   std::atomic<const void*> owner_{nullptr};
   std::atomic<bool> forbidden_{false};
   Counts counts_;
@@ -146,21 +155,23 @@ class Linger {
   bool leaving_ = false;  // was told to
   uint64_t launched_version_ = 0;
   uint32_t launched_ranks_ = 0;
+  uint32_t launched_ctas_ = 0;
+  uint32_t most_ctas_ = 0;  // that a call since the last launch wanted
   uint32_t nranks_ = 0;
   uint64_t window_ns_ = 0;
 };
 
-// Threads of its CTA. For two ranks 512 and 1024 differ by 0.2 us at 8 B, 0.4 at 16 KiB (gpu-lab section
-// 3); 384 are the most with which the code for all types and operations needs no spills.
-inline constexpr uint32_t linger_threads_two = 384;
-inline constexpr uint32_t linger_threads_more = 256;
+// Lines in flight a worker: with more, of fewer threads, every call takes longer.
+constexpr uint32_t linger_depth(uint32_t nranks) {
+  return nranks <= 2 ? 2 : 1;
+}
 
 // The most ranks that a lingering kernel made for `nranks` serves: there is one for two, and one.
 constexpr uint32_t linger_capacity(uint32_t nranks) {
   return nranks <= 2 ? 2 : max_ranks;
 }
 
-// The command for a planned call, or nothing when it cannot linger: too large for one CTA, on memory
+// The command for a planned call, or nothing when it cannot linger: too large, on memory
 // that can fault a page in, or a call that clears an inbox first.
 std::optional<LingerCommand> linger_command(const Call& call, const Plan& plan,
                                             const PlanSpace& space, const KernelArgs& args,

@@ -46,27 +46,39 @@ struct LingerArgs {
   uint64_t window_ns;
   const uint64_t* bell;
   uint64_t* left;
+  uint64_t* relay;  // command_words in the device's memory: the bell of all CTAs but the first
 };
 
 TUTTI_ON_BOTH constexpr uint32_t next_ring(uint32_t ring) {
   return ring + 1 == 0 ? 1 : ring + 1;  // 0 is the bell that was never rung
 }
+// Whether a number was given after `last`, of numbers less than 2^31 rings apart.
+TUTTI_ON_BOTH constexpr bool ring_after(uint32_t ring, uint32_t last) {
+  return ring != 0 && static_cast<int32_t>(ring - last) > 0;
+}
 
 // The fields of a command. Bytes stay far under 2^32: the LL engine ends at a few MiB.
 TUTTI_ON_BOTH inline LingerCommand make_command(const KernelArgs& args, LingerShape shape,
-                                                uint32_t slot) {
+                                                uint32_t slot, uint32_t ctas) {
   const auto send = reinterpret_cast<uint64_t>(args.send);
   const auto recv = reinterpret_cast<uint64_t>(args.recv);
   return {{static_cast<uint32_t>(send), static_cast<uint32_t>(send >> 32),
            static_cast<uint32_t>(recv), static_cast<uint32_t>(recv >> 32),
            static_cast<uint32_t>(args.bytes),
-           args.code | static_cast<uint32_t>(shape) << 8 | slot << 16, args.epoch, args.sequence}};
+           args.code | static_cast<uint32_t>(shape) << 8 | slot << 16 | ctas << 24, args.epoch,
+           args.sequence}};
+}
+TUTTI_ON_BOTH constexpr LingerCommand leave_command() {
+  return {{0, 0, 0, 0, 0, static_cast<uint32_t>(LingerShape::leave) << 8, 0, 0}};
 }
 TUTTI_ON_BOTH constexpr LingerShape shape_of(const LingerCommand& command) {
   return static_cast<LingerShape>(command.word[5] >> 8 & 0xff);
 }
 TUTTI_ON_BOTH constexpr uint32_t slot_of(const LingerCommand& command) {
-  return command.word[5] >> 16;
+  return command.word[5] >> 16 & 0xff;
+}
+TUTTI_ON_BOTH constexpr uint32_t ctas_of(const LingerCommand& command) {
+  return command.word[5] >> 24;
 }
 TUTTI_ON_BOTH constexpr uint32_t bytes_of(const LingerCommand& command) {
   return command.word[4];

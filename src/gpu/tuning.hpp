@@ -32,11 +32,13 @@ struct LlLimit {
   uint64_t block_bytes;
 };
 
-// Up to how many bytes (of the vector, or of one block) the one CTA of a lingering kernel is the
-// faster way; 0: never.
-struct LingerLimit {
+// Up to how many bytes (of the vector, or of one block) a lingering kernel is the faster way, with so
+// many CTAs at most, each of so many threads that work.
+struct LingerRow {
   uint32_t up_to_ranks;
   uint64_t bytes;
+  uint32_t most_ctas;
+  uint32_t workers;
 };
 
 struct Tuning {
@@ -45,13 +47,19 @@ struct Tuning {
   const char* source;
   std::span<const LlLimit> ll_limits;
   std::span<const LlRow> ll_rows;
-  std::span<const LingerLimit> linger_limits;
+  std::span<const LingerRow> linger_rows;
   std::span<const PushRow> exchange_rows;   // allreduce of two, reduce_scatter_block
   std::span<const PushRow> two_shot_rows;   // allreduce of three and more
   std::span<const PushRow> allgather_rows;  // spreaders are in the push column
 };
 
 inline constexpr uint64_t no_limit = ~uint64_t{0};
+
+// Of the lingering kernels for two ranks and for more, which were compiled for so many and the team: they
+// leave 128 and 255 registers a thread, and the code for all types and operations needs no spills.
+inline constexpr uint32_t linger_team = 32;
+inline constexpr uint32_t linger_workers_two = 512 - linger_team;
+inline constexpr uint32_t linger_workers_more = 256 - linger_team;
 
 // Sources: the laboratory's 12,900 measurements, and bench/results/2026-11-29-gpu-* with these kernels.
 namespace h200 {
@@ -64,10 +72,12 @@ inline constexpr LlLimit ll_limits[] = {
 // made for one reduction gained nothing that the noise shows (8.2-8.7 us against 8.5-8.7 at 8 B).
 inline constexpr LlRow ll_rows[] = {
     {32, 32}, {2048, 128}, {8192, 256}, {48 << 10, 512}, {no_limit, 1024}};
-// Two ranks, allreduce (bench/results/2026-11-30-gpu-linger): 5.2 us at 8 B, 5.5 at 4 KiB, 6.1 at 8 and 7.1
-// at 16 KiB, where launches need 8.5-9.3; 384 threads have 18 KiB in one pass. Allgather and reduce_scatter
-// gain 3.3 us to blocks of 4 KiB and 1.6 at 16. More ranks: from the number of lines a thread, not measured.
-inline constexpr LingerLimit linger_limits[] = {{2, 16 << 10}, {4, 4 << 10}, {8, 2 << 10}};
+// Two ranks, lingering against launched, us (2 x H200, bench/results/2026-11-30-gpu-linger-ctas): 8 KiB 5.9 /
+// 6.0, 32 KiB 6.6 / 8.4, 128 KiB 6.1 / 8.7, 512 KiB 8.8 / 10.3, 1 MiB 10.6 / 12.4; at 2 MiB it is the slower
+// one in some runs. More ranks: from the number of lines a thread, not measured.
+inline constexpr LingerRow linger_rows[] = {{2, 1 << 20, 92, linger_workers_two},
+                                            {4, 4 << 10, 2, linger_workers_more},
+                                            {8, 2 << 10, 2, linger_workers_more}};
 // 64 + 64 CTAs: 48 + 64 and 32 + 64 cost 1-10 % to 64 MiB; 48 + 84 is equal at 1 GiB. Chunks: at 64 MiB
 // 32 KiB need 259 us, 64 KiB 214, 128 KiB 204; from 256 MiB up 128 and 256 KiB are equal. A lane of 54
 // MiB instead of 40 gains nothing at any size.
@@ -87,14 +97,14 @@ inline constexpr PushRow allgather_rows[] = {{2 << 20, 64, 0, 64, 1024, 32 << 10
 
 inline constexpr Tuning tuning_h200 = {
     "H200, 2 x NV18",    "2026-11",           "laboratory; bench/results/2026-11-29-gpu-second",
-    h200::ll_limits,     h200::ll_rows,       h200::linger_limits,
+    h200::ll_limits,     h200::ll_rows,       h200::linger_rows,
     h200::exchange_rows, h200::two_shot_rows, h200::allgather_rows};
 
 // The emulation: small shapes, so that short messages already take many chunks, slots and credits.
 namespace emulated {
 inline constexpr LlLimit ll_limits[] = {{8, 3 << 10, 2 << 10}};
 inline constexpr LlRow ll_rows[] = {{8, 1}, {no_limit, 2}};
-inline constexpr LingerLimit linger_limits[] = {{8, 1 << 10}};
+inline constexpr LingerRow linger_rows[] = {{8, 1 << 10, 3, 2}};
 inline constexpr PushRow exchange_rows[] = {{64 << 10, 2, 2, 0, 2, 1 << 10},
                                             {no_limit, 2, 2, 0, 2, 64 << 10}};
 inline constexpr PushRow two_shot_rows[] = {{64 << 10, 2, 2, 2, 2, 1 << 10},
@@ -108,7 +118,7 @@ inline constexpr Tuning tuning_emulated = {"emulation",
                                            "chosen to exercise the protocol",
                                            emulated::ll_limits,
                                            emulated::ll_rows,
-                                           emulated::linger_limits,
+                                           emulated::linger_rows,
                                            emulated::exchange_rows,
                                            emulated::two_shot_rows,
                                            emulated::allgather_rows};

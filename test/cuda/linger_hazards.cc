@@ -114,7 +114,7 @@ struct Cuda {
 #undef TUTTI_ENTRY
 #undef TUTTI_TEXT
 
-constexpr uint32_t most_elements = 4096;  // 16 KiB of int32: the largest call that lingers
+constexpr uint32_t most_elements = 32 << 10;  // 128 KiB of int32: the largest call that lingers
 
 // One rank of the program.
 class Program {

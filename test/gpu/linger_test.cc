@@ -24,8 +24,8 @@ struct FakeKernel {
   void leave(uint32_t ring) { __atomic_store_n(&line.left, ring, __ATOMIC_RELEASE); }
 };
 
-LingerCommand numbered(uint32_t number) {
-  LingerCommand command{};
+LingerCommand numbered(uint32_t number, uint32_t ctas = 1) {
+  LingerCommand command = make_command(KernelArgs{}, LingerShape::allreduce, 0, ctas);
   command.word[6] = number;
   return command;
 }
@@ -35,10 +35,11 @@ struct Pair {
   Linger host;
   uint64_t now_ns = 1;
   int group = 0;
-  Pair() { host.open(&kernel.line); }
-  Linger::Way call(uint64_t gap_ns = 5'000, uint32_t nranks = 2, const void* who = nullptr) {
+  Pair() { host.open(&kernel.line, nullptr); }
+  Linger::Way call(uint64_t gap_ns = 5'000, uint32_t nranks = 2, const void* who = nullptr,
+                   uint32_t ctas = 1) {
     now_ns += gap_ns;
-    return host.begin(who ? who : &group, numbered(7), nranks, window_ns, now_ns);
+    return host.begin(who ? who : &group, numbered(7, ctas), nranks, window_ns, now_ns);
   }
   // Calls until a kernel is to be launched; its arguments.
   LingerArgs launch() {
@@ -122,6 +123,39 @@ TEST(Linger, AKernelServesTheGroupsThatItWasLaunchedWith) {
   EXPECT_EQ(pair.launch().ring, next_ring(leave));
 }
 
+// Calls of all sizes find a kernel of enough CTAs, and it shrinks when only small ones are left.
+TEST(Linger, HasTheCtasThatTheLastCallsWanted) {
+  Pair pair;
+  LingerArgs args = pair.launch();
+  pair.host.end();
+  EXPECT_EQ(pair.host.launched_ctas(), 1u);
+  EXPECT_EQ(pair.call(5'000, 2, nullptr, 5), Linger::Way::alone);
+  LingerCommand seen{};
+  const uint32_t leave = next_ring(args.ring);
+  ASSERT_TRUE(pair.kernel.shows(leave, seen)) << "small calls would keep it";
+  EXPECT_EQ(shape_of(seen), LingerShape::leave);
+  EXPECT_EQ(pair.call(), Linger::Way::alone) << "it was told to leave";
+  pair.kernel.leave(next_ring(leave));
+  ASSERT_EQ(pair.call(), Linger::Way::launch) << "a small call";
+  args = pair.host.launch_args();
+  pair.host.end();
+  EXPECT_EQ(pair.host.launched_ctas(), 5u);
+  EXPECT_EQ(pair.call(5'000, 2, nullptr, 5), Linger::Way::rung);
+  pair.host.end();
+  EXPECT_EQ(pair.call(5'000, 2, nullptr, 3), Linger::Way::rung);
+  pair.host.end();
+  pair.kernel.leave(next_ring(next_ring(next_ring(args.ring))));
+  args = pair.launch();
+  pair.host.end();
+  EXPECT_EQ(pair.host.launched_ctas(), 5u);
+  for (const uint32_t ctas : {2u, 1u, 1u}) {
+    pair.kernel.leave(next_ring(args.ring));
+    args = pair.launch();
+    pair.host.end();
+    EXPECT_EQ(pair.host.launched_ctas(), ctas);
+  }
+}
+
 TEST(Linger, SlotsRunOutAndComeBack) {
   Pair pair;
   for (uint32_t i = 0; i < linger_slots; ++i) EXPECT_EQ(pair.host.add(LingerSlot{}), i);
@@ -168,7 +202,9 @@ TEST(Linger, FieldsOfACommandComeBack) {
     args.sequence = static_cast<uint32_t>(random());
     const auto shape = static_cast<LingerShape>(random() % 6);
     const auto slot = static_cast<uint32_t>(random() % linger_slots);
-    const LingerCommand command = make_command(args, shape, slot);
+    const auto ctas = static_cast<uint32_t>(random() % 256);
+    const LingerCommand command = make_command(args, shape, slot, ctas);
+    EXPECT_EQ(ctas_of(command), ctas);
     EXPECT_EQ(shape_of(command), shape);
     EXPECT_EQ(slot_of(command), slot);
     EXPECT_EQ(bytes_of(command), args.bytes);
@@ -192,7 +228,7 @@ TEST(Linger, NoRingIsLostOrPerformedTwice) {
   std::mt19937 random(seed);
   FakeKernel kernel;
   Linger host;
-  host.open(&kernel.line);
+  host.open(&kernel.line, nullptr);
   std::atomic<uint32_t> done{0};
   std::atomic<uint32_t> performed{0};
   const auto run = [&](LingerArgs args, uint32_t turns, unsigned pause) {

@@ -380,10 +380,10 @@ long since_last(World& w, const char* what) {
   return static_cast<long>(w.job.worst(static_cast<double>(more)));
 }
 
-// A call that goes to a lingering kernel if one is there.
-Agreed lingering_call(World& w) {
+// A call that goes to a lingering kernel if one of enough CTAs is there.
+Agreed lingering_call(World& w, uint64_t max_bytes) {
   while (true) {
-    const Agreed agreed = random_call(w, 900);
+    const Agreed agreed = random_call(w, max_bytes);
     if (agreed.coll == Coll::allreduce || agreed.coll == Coll::allgather ||
         agreed.coll == Coll::reduce_scatter_block)
       return agreed;
@@ -400,9 +400,11 @@ void linger_calls(World& w, uint64_t linger_ns, int iterations) {
   for (int i = 0; i < iterations; i += 8) {
     // Memory is freed when several calls are through: that waits for a kernel that lingers.
     Trials trials;
+    // Few bytes: work for a team or one CTA, and so for any kernel. More: for some CTAs.
+    const uint64_t few = w.options.emulated || i % 16 == 0 ? 900 : 120 << 10;
     for (int k = 0; k < 8; ++k)
       trials.push_back(std::make_unique<Trial>(
-          w, w.agreed.below(6) ? lingering_call(w) : random_call(w, w.options.max_bytes / 4),
+          w, w.agreed.below(6) ? lingering_call(w, few) : random_call(w, w.options.max_bytes / 4),
           w.agreed.next()));
     for (const auto& trial : trials) {
       if (w.own.below(8) == 0)
