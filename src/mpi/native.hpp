@@ -62,6 +62,7 @@ inline int refuse_undrafted(MPI_Comm comm, Call call, Begin begin) {
 template <Call call, class Function, class... Args>
 int native_blocking(const Passage& passage, MPI_Comm comm, const Next<Function>& next,
                     Args... args) {
+  if (passes_all(comm)) return pass_blocking<call>(passage, comm, next, args...);
   Draft<call> draft;
   if (const Begin begin = draft.begin(args...); begin != Begin::mine) {
     if (any_unsettled())
@@ -89,6 +90,7 @@ int native_blocking(const Passage& passage, MPI_Comm comm, const Next<Function>&
 template <Call call, class Function, class... Args>
 int native_nonblocking(const Passage& passage, MPI_Comm comm, MPI_Request* request,
                        const Next<Function>& next, Args... args) {
+  if (passes_all(comm)) return pass_nonblocking<call>(passage, comm, request, next, given(args)...);
   Draft<call> draft;
   const Begin begin = draft.begin(given(args)...);
   State* state = nullptr;

@@ -99,6 +99,14 @@ inline int get_state(MPI_Comm comm, State** state, bool build = true) {
   return look_up_state(comm, build, state);
 }
 
+// Whether the last calls found that nothing on this communicator is tutti's (one rank, an
+// intercommunicator): two loads, so that such a call costs what one costs that is never looked at.
+inline bool passes_all(MPI_Comm comm) {
+  const CachedState& line = cache_line(comm);
+  return line.comm == comm && line.generation == state_generation.load(std::memory_order_relaxed) &&
+         (line.state == nullptr || line.state->communicator() == nullptr);
+}
+
 inline bool any_unsettled() {
   return unsettled_count.load(std::memory_order_relaxed) != 0;
 }
