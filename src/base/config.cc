@@ -10,6 +10,8 @@
 #include <set>
 #include <utility>
 
+#include "base/hash.hpp"
+
 namespace tutti {
 
 namespace setting {
@@ -327,13 +329,7 @@ std::string agreed_settings(const Config& config) {
 }
 
 uint64_t agreed_hash(const Config& config) {
-  // FNV-1a, 64 bits: http://www.isthe.com/chongo/tech/comp/fnv/
-  uint64_t hash = 14695981039346656037U;
-  for (const char c : agreed_settings(config)) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 1099511628211U;
-  }
-  return hash;
+  return hash_of(agreed_settings(config));
 }
 
 }  // namespace tutti

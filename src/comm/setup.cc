@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/hash.hpp"
 #include "base/log.hpp"
 #include "comm/peer_process.hpp"
 
@@ -19,22 +20,15 @@ namespace {
 // builds.
 constexpr uint64_t setup_version = 2;
 
-uint64_t hash_bytes(const void* data, size_t bytes) {
-  const auto* at = static_cast<const unsigned char*>(data);
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (size_t i = 0; i < bytes; ++i) hash = (hash ^ at[i]) * 0x100000001b3;
-  return hash == 0 ? 1 : hash;
-}
-
 // The check sum of a message, computed as if it were 0 where it stands.
 uint64_t check_of(void* message, size_t bytes, size_t check_offset) {
   uint64_t given = 0;
   auto* at = static_cast<std::byte*>(message) + check_offset;
   std::memcpy(&given, at, sizeof given);
   std::memset(at, 0, sizeof given);
-  const uint64_t sum = hash_bytes(message, bytes);
+  const uint64_t sum = hash_of(message, bytes);
   std::memcpy(at, &given, sizeof given);
-  return sum;
+  return sum == 0 ? 1 : sum;
 }
 
 // The base, perhaps on another thread, writes what comes: look at a copy, and believe it only if its

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/hash.hpp"
 #include "base/log.hpp"
 
 namespace tutti {
@@ -28,9 +29,7 @@ Result<TuningFile> read_tuning_file(const std::string& path) {
     return rows.status();
   }
   table.rows = std::move(*rows);
-  table.hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : content)
-    table.hash = (table.hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  table.hash = hash_of(content);
   return table;
 }
 

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/hash.hpp"
 #include "base/log.hpp"
 #include "comm/communicator.hpp"
 #include "comm/memory.hpp"
@@ -49,28 +50,22 @@ struct Greeting {
   int32_t network;    // it may open one between nodes
 };
 
-uint64_t fnv1a(const void* data, size_t bytes, uint64_t hash = 0xcbf29ce484222325u) {
-  for (size_t i = 0; i < bytes; ++i)
-    hash = (hash ^ static_cast<const uint8_t*>(data)[i]) * 0x100000001b3u;
-  return hash;
-}
-
 // Ranks with one kernel and one /dev/shm. Only a first sorting: a node is what maps one segment.
 uint64_t node_hash() {
-  uint64_t hash = fnv1a("", 0);
+  uint64_t hash = empty_hash;
   char text[256] = {};
   if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "re")) {
     const size_t n = std::fread(text, 1, sizeof(text), file);
     std::fclose(file);
-    hash = fnv1a(text, n, hash);
+    hash = hash_of(text, n, hash);
   } else {
     gethostname(text, sizeof(text) - 1);
-    hash = fnv1a(text, std::strlen(text), hash);
+    hash = hash_of(text, std::strlen(text), hash);
   }
   struct stat shm = {};
   if (stat("/dev/shm", &shm) == 0) {
-    hash = fnv1a(&shm.st_dev, sizeof(shm.st_dev), hash);
-    hash = fnv1a(&shm.st_ino, sizeof(shm.st_ino), hash);
+    hash = hash_of(&shm.st_dev, sizeof(shm.st_dev), hash);
+    hash = hash_of(&shm.st_ino, sizeof(shm.st_ino), hash);
   }
   return hash;
 }
@@ -80,7 +75,7 @@ int usable_cores(uint64_t& hash) {
   CPU_ZERO(&set);
   // Fails where there are more cores than the set holds; then nobody is said to be short of them.
   if (sched_getaffinity(0, sizeof(set), &set) != 0) CPU_SET(0, &set);
-  hash = fnv1a(&set, sizeof(set));
+  hash = hash_of(&set, sizeof(set));
   return CPU_COUNT(&set);
 }
 

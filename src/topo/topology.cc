@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/hash.hpp"
 #include "base/log.hpp"
 
 namespace tutti {
@@ -103,10 +104,8 @@ namespace {
 class Hash {
  public:
   void add(uint64_t value) {
-    for (int i = 0; i < 8; ++i) {
-      state_ ^= value >> (8 * i) & 0xff;
-      state_ *= 0x100000001b3;
-    }
+    for (int i = 0; i < 8; ++i)
+      state_ = hash_byte(state_, static_cast<unsigned char>(value >> (8 * i)));
   }
   void add(const Slot& slot) {
     add(static_cast<uint64_t>(slot.numa));
@@ -120,7 +119,7 @@ class Hash {
   uint64_t value() const { return state_; }
 
  private:
-  uint64_t state_ = 0xcbf29ce484222325;
+  uint64_t state_ = empty_hash;
 };
 
 }  // namespace
