@@ -374,6 +374,38 @@ bool Packing::add_on_device(Buffer& buffer, const void* program, const Blocks& b
   return true;
 }
 
+namespace {
+
+// MPICH's MPI_Pack takes MPI_BOTTOM for a buffer that is missing: the same bytes of an absolute type, seen
+// from an address that is none.
+class AwayFromBottom {
+ public:
+  AwayFromBottom(std::byte* memory, MPI_Datatype type) : memory_(memory), type_(type) {
+    if (memory != nullptr) return;
+    memory_ = reinterpret_cast<std::byte*>(this);
+    const MPI_Aint back = -reinterpret_cast<MPI_Aint>(this);
+    failed_ = below.Type_create_hindexed_block(1, 1, &back, type, &moved_) != MPI_SUCCESS ||
+              below.Type_commit(&moved_) != MPI_SUCCESS;
+    type_ = moved_;
+  }
+  ~AwayFromBottom() {
+    if (moved_ != MPI_DATATYPE_NULL) below.Type_free.pmpi(&moved_);
+  }
+  AwayFromBottom(const AwayFromBottom&) = delete;
+  AwayFromBottom& operator=(const AwayFromBottom&) = delete;
+  bool failed() const { return failed_; }
+  std::byte* memory() const { return memory_; }
+  MPI_Datatype type() const { return type_; }
+
+ private:
+  std::byte* memory_;
+  MPI_Datatype type_;
+  MPI_Datatype moved_ = MPI_DATATYPE_NULL;
+  bool failed_ = false;
+};
+
+}  // namespace
+
 // MPI_Pack counts bytes in an int: large blocks go in several pieces.
 template <class Move>
 Status Packing::each(const Buffer& buffer, Move move) {
@@ -390,11 +422,14 @@ Status Packing::each(const Buffer& buffer, Move move) {
                   INT_MAX);
       return Code::unsupported;
     }
-    auto* memory = static_cast<std::byte*>(copies_.host(buffer.host_copy)) + block.offset;
+    const AwayFromBottom seen(
+        static_cast<std::byte*>(copies_.host(buffer.host_copy)) + block.offset, block.type);
+    if (seen.failed()) return Code::internal;
+    std::byte* memory = seen.memory();
     for (int64_t left = block.count; left > 0;) {
       const auto n = static_cast<int>(std::min<int64_t>(left, INT_MAX / size));
       const int bytes = n * static_cast<int>(size);
-      if (move(memory, packed, n, bytes, block.type) != MPI_SUCCESS) return Code::internal;
+      if (move(memory, packed, n, bytes, seen.type()) != MPI_SUCCESS) return Code::internal;
       memory += n * extent;
       packed += bytes;
       left -= n;
