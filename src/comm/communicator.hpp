@@ -77,6 +77,8 @@ class Communicator {
   virtual bool wants(Coll coll) const = 0;
   // Pure function of agreed facts. Valid once settled.
   virtual Path choose(const Agreed& agreed) const = 0;
+  // The same for a blocking call, once a call: it may also go by what earlier blocking calls met.
+  virtual Path choose_blocking(const Agreed& agreed) { return choose(agreed); }
 
   // A blocking call whose path is native. Valid once settled.
   virtual Status run(const Problem& problem) = 0;

@@ -237,6 +237,7 @@ Poll NodeCall::poll() {
 Poll NodeCall::after_gate() {
   const shm::Summary& summary = context_.group->summary();
   const Agreed& agreed = problem_.agreed;
+  context_.all_host = summary.reaches == bit(Reach::host);
   if (problem_.local.error != Code::ok) {
     context_.group->abort(problem_.local.error);
     return Poll::failed(problem_.local.error);

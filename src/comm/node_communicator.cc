@@ -50,6 +50,20 @@ bool NodeCommunicator::takes(const Agreed& agreed) const {
   return wants_here(agreed.coll);
 }
 
+Path NodeCommunicator::choose_blocking(const Agreed& agreed) {
+  const Path path = choose(agreed);
+  if (path != Path::native || device_ == nullptr || config_.require.native) return path;
+  // A group that has failed says so in every call.
+  if (parts_.group->aborted() != Code::ok) return path;
+  return habit_.goes_below(agreed.coll, agreed.bytes()) ? Path::bounce : path;
+}
+
+Status NodeCommunicator::run(const Problem& problem) {
+  const Status status = LaneCommunicator::run(problem);
+  habit_.note(problem.agreed.coll, problem.agreed.bytes(), parts_.context.all_host);
+  return status;
+}
+
 void NodeCommunicator::close() {
   drain();
   device_.reset();

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/host_habit.hpp"
 #include "comm/lane_communicator.hpp"
 #include "comm/node_call.hpp"
 
@@ -26,6 +27,8 @@ class NodeCommunicator final : public LaneCommunicator<NodeCall> {
   NodeCommunicator(const BaseComm& base, Engine& engine, const Config& config)
       : LaneCommunicator(base, engine, config) {}
 
+  Path choose_blocking(const Agreed& agreed) override;
+  Status run(const Problem& problem) override;
   void close() override;
   // Whether such a communicator may want calls of that collective.
   static bool may_want(Coll coll, bool device_possible);
@@ -39,6 +42,7 @@ class NodeCommunicator final : public LaneCommunicator<NodeCall> {
 
   NodeParts parts_;
   std::unique_ptr<DeviceGroup> device_;
+  HostHabit habit_;
 };
 
 }  // namespace tutti

@@ -76,10 +76,10 @@ int native_blocking(const Passage& passage, MPI_Comm comm, const Next<Function>&
     return pass_blocking<call>(passage, comm, next, args...);
   if (!state->settled()) [[unlikely]]
     if (int error = settle(*state); error != MPI_SUCCESS) return error;
-  const Communicator& communicator = *state->communicator();
+  Communicator& communicator = *state->communicator();
   if (is_plain(call) || communicator.wants(coll_of(call))) {
     if (!draft.finish(*state, args...)) return pass_blocking<call>(passage, comm, next, args...);
-    if (communicator.choose(draft.problem.agreed) == Path::native)
+    if (communicator.choose_blocking(draft.problem.agreed) == Path::native)
       return run_native(call, *state, draft);
   }
   if (native_required) [[unlikely]]

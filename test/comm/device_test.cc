@@ -17,6 +17,7 @@
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "comm/communicator.hpp"
+#include "comm/host_habit.hpp"
 #include "fake_base.hpp"
 #include "gpu/emu.hpp"
 #include "gpu/module.hpp"
@@ -272,6 +273,51 @@ TEST(DeviceCalls, AllRanksOnTheDevice) {
 
 TEST(DeviceCalls, AnyMixtureOfKinds) {
   for (int nranks : {2, 3, 5}) sweep(nranks, 120, false);
+}
+
+// Rooted calls on host memory alone end up below, on all ranks at the same call, and come back with the
+// first probe that meets a device buffer, of whichever rank.
+TEST(DeviceCalls, RootedCallsOnHostMemoryGoBelowUntilADeviceBufferComes) {
+  constexpr int nranks = 3;
+  constexpr int calls = 400;
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::vector<std::vector<bool>> below(nranks, std::vector<bool>(calls));
+  FakeBase base(nranks);
+  on_all_ranks(nranks, [&](int rank) {
+    driven = {{&base, rank}};
+    Engine engine(fake_hooks());
+    auto comm = Communicator::open(base.of(rank), engine, config);
+    ASSERT_TRUE(comm->settle().ok());
+    std::mt19937 draw(seed);
+    for (int i = 0; i < calls; ++i) {
+      Case test;
+      test.coll = Coll::bcast;
+      test.count = 100;
+      test.salt = static_cast<uint32_t>(i);
+      const auto odd = static_cast<int>(draw() % nranks);
+      const bool device = i >= calls / 2 && i < calls * 3 / 4;
+      Agreed agreed;
+      agreed.coll = test.coll;
+      agreed.dtype = Dtype::i32;
+      agreed.count = test.count;
+      const Path path = comm->choose_blocking(agreed);
+      below[static_cast<size_t>(rank)][static_cast<size_t>(i)] = path != Path::native;
+      if (path != Path::native) continue;
+      run_case(*comm, rank, nranks, test, Kind::host,
+               device && rank == odd ? Kind::device : Kind::host);
+      if (testing::Test::HasFatalFailure()) std::abort();  // peers would wait for ever
+    }
+    comm->close();
+  });
+  for (int rank = 1; rank < nranks; ++rank)
+    EXPECT_EQ(below[static_cast<size_t>(rank)], below[0]) << "rank " << rank;
+  const auto share = [&](int from, int to) {
+    return std::count(below[0].begin() + from, below[0].begin() + to, true) * 100 / (to - from);
+  };
+  EXPECT_GE(share(0, calls / 2), 90);
+  EXPECT_LE(share(calls / 2 + HostHabit::probe_period, calls * 3 / 4), 0);
+  EXPECT_GE(share(calls * 3 / 4, calls), 80);
 }
 
 TEST(DeviceCalls, PendingOnTwoCommunicatorsInOppositeOrder) {
