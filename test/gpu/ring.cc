@@ -391,8 +391,9 @@ Agreed lingering_call(World& w, uint64_t max_bytes) {
 }
 
 // Calls small and not, at once after the last one or about when the window ends, so that the kernel
-// leaves while its host rings.
-void linger_calls(World& w, uint64_t linger_ns, int iterations) {
+// leaves while its host rings. Returns the seconds a call took, naps and checks and all.
+double linger_calls(World& w, uint64_t linger_ns, int iterations) {
+  const double begin = now_seconds();
   gpu::GroupSpec spec;
   spec.linger_ns = linger_ns;
   gpu::Group* group = must_make(w, spec);
@@ -420,27 +421,31 @@ void linger_calls(World& w, uint64_t linger_ns, int iterations) {
   }
   w.job.barrier();
   w.job.module().close(group);
+  return (now_seconds() - begin) / iterations;
 }
 
-// Rings since the last call of this: some where kernels may linger, none where processes share a device.
-void expect_rings(World& w) {
+// Rings since the last call of this: some where kernels may linger, none where processes share a device. On
+// emulated devices calls that take a good part of a window each, as on a machine that is busy with other things,
+// are not close enough to each other to be rung for.
+void expect_rings(World& w, double seconds_a_call) {
   const bool shared = !w.options.threads && w.job.nranks() > w.job.memory().devices();
   const long rings = since_last(w, "rung");
+  const bool slow = w.options.emulated &&
+                    w.job.worst(seconds_a_call) * 1e9 > 0.2 * static_cast<double>(window_ns(w));
+  if (rings == 0 && slow) return;
   if ((rings == 0) != shared)
     w.job.fail(text("{} calls rung, ranks {} devices", rings, shared ? "share" : "do not share"));
 }
 
 void case_linger(World& w) {
   since_last(w, "rung");
-  linger_calls(w, window_ns(w), 3 * w.options.iterations);
-  expect_rings(w);
+  expect_rings(w, linger_calls(w, window_ns(w), 3 * w.options.iterations));
 }
 
 // Each rank decides for itself: to the peers it makes no difference.
 void case_linger_some(World& w) {
   since_last(w, "rung");
-  linger_calls(w, w.job.rank() % 2 ? window_ns(w) : 0, w.options.iterations);
-  expect_rings(w);
+  expect_rings(w, linger_calls(w, w.job.rank() % 2 ? window_ns(w) : 0, w.options.iterations));
 }
 
 void case_linger_delays(World& w) {
@@ -454,9 +459,10 @@ void case_linger_delays(World& w) {
 // One kernel serves all groups of a process; a call that finds it busy is launched.
 void case_linger_many_groups(World& w) {
   since_last(w, "rung");
+  const double begin = now_seconds();
   many_groups(w, window_ns(w), 900);
   many_groups(w, window_ns(w), w.options.max_bytes / 4);
-  expect_rings(w);
+  expect_rings(w, (now_seconds() - begin) / (2 * w.options.iterations));
 }
 
 Agreed small_sum() {
