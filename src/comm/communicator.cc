@@ -33,12 +33,13 @@ bool may_open_network(const Config& config) {
   return net::installed("ucx") && !net::rdma_devices();
 }
 
-bool may_want(const Job& job, Coll coll, const Config& config) {
-  if (NodeCommunicator::may_want(coll, job.devices)) return true;
-  if (!job.network) return false;
+uint32_t calls_wanted(const Job& job, const Config& config) {
   SpanTuning tuning;
-  tuning.open(config, false);
-  return tuning.may_want(coll);
+  if (job.network) tuning.open(config, false);
+  uint32_t calls = tuning.calls;
+  for (uint32_t i = 0; i < coll_count; ++i)
+    if (NodeCommunicator::may_want(static_cast<Coll>(i), job.devices)) calls |= 1u << i;
+  return calls;
 }
 
 std::unique_ptr<Communicator> Communicator::open(const BaseComm& base, Engine& engine,

@@ -57,9 +57,9 @@ struct Job {
 // Whether this process may open the network that TUTTI_NET asks for. "auto" asks for none where the module is not
 // installed, and none over RDMA devices, where nothing has been measured.
 bool may_open_network(const Config& config);
-// Whether any communicator of such a job may want calls of that collective: what it denies is for the
-// MPI below before a communicator is looked at.
-bool may_want(const Job& job, Coll coll, const Config& config);
+// The calls, bit 1 << Coll, that any communicator of such a job may want: the others are for the MPI below
+// before a communicator is looked at.
+uint32_t calls_wanted(const Job& job, const Config& config);
 
 class Communicator {
  public:

@@ -111,11 +111,9 @@ Job job_of(const std::vector<Greeting>& all) {
 }
 
 uint32_t offer(const Job& job, const Config& config) {
-  uint32_t calls = 0;
-  for (uint32_t i = 0; i < coll_count; ++i)
-    // What is required to be native is looked at, be it to refuse it.
-    if (config.require.native || may_want(job, static_cast<Coll>(i), config)) calls |= 1u << i;
-  return calls;
+  // What is required to be native is looked at, be it to refuse it.
+  if (config.require.native) return (1u << coll_count) - 1;
+  return calls_wanted(job, config);
 }
 
 // ---- Beginning.
