@@ -12,9 +12,7 @@ using shm::Reach;
 
 namespace {
 
-constexpr uint32_t bit(Reach reach) {
-  return 1u << static_cast<uint32_t>(reach);
-}
+using shm::bit;
 
 // Polls of a kernel between looks at the members' abort words.
 constexpr uint32_t polls_between_abort_looks = 64;
@@ -237,7 +235,6 @@ Poll NodeCall::poll() {
 Poll NodeCall::after_gate() {
   const shm::Summary& summary = context_.group->summary();
   const Agreed& agreed = problem_.agreed;
-  context_.all_host = summary.reaches == bit(Reach::host);
   if (problem_.local.error != Code::ok) {
     context_.group->abort(problem_.local.error);
     return Poll::failed(problem_.local.error);

@@ -66,7 +66,6 @@ struct NodeContext {
   shm::NodeExchange* exchange = nullptr;
   DeviceGroup* device = nullptr;  // nullptr in class H
   Process* process = nullptr;
-  bool all_host = false;             // the last call whose gate was passed had host memory alone
   std::vector<std::string> members;  // "rank 3 (host b, pid 17)"
   std::vector<PeerProcess> processes;
 

@@ -60,7 +60,9 @@ Path NodeCommunicator::choose_blocking(const Agreed& agreed) {
 
 Status NodeCommunicator::run(const Problem& problem) {
   const Status status = LaneCommunicator::run(problem);
-  habit_.note(problem.agreed.coll, problem.agreed.bytes(), parts_.context.all_host);
+  if (device_ != nullptr)
+    habit_.note(problem.agreed.coll, problem.agreed.bytes(),
+                parts_.group->summary().reaches == bit(shm::Reach::host));
   return status;
 }
 

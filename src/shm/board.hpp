@@ -36,6 +36,9 @@ enum class Reach : uint8_t {
   device,  // only the rank's group device does
   other,   // device memory that the group's kernels do not reach, or one buffer of each kind
 };
+constexpr uint32_t bit(Reach reach) {
+  return 1u << static_cast<uint32_t>(reach);
+}
 
 struct alignas(line_bytes) Header {
   std::atomic<uint64_t> sequence;  // written last

@@ -86,7 +86,7 @@ Poll NodeGroup::gate() {
         }
       return Poll::busy();
     }
-    summary_.reaches |= 1u << static_cast<uint32_t>(line.reach);
+    summary_.reaches |= bit(line.reach);
     summary_.all_inline &= line.inline_length != 0;
     summary_.all_laid_out &= line.laid_out != 0;
     if (cursor_ == rank_) continue;

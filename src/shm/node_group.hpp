@@ -49,7 +49,7 @@ struct Announcement {
 // What all ranks announced, once the gate is closed: equal on all of them, so a path may depend on
 // it.
 struct Summary {
-  uint32_t reaches = 0;  // bit 1 << Reach for each kind that occurs
+  uint32_t reaches = 0;  // bit() of each that occurs
   bool all_inline = true;
   bool all_laid_out = true;
 };
