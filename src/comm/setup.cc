@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstring>
 
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "comm/peer_process.hpp"
+#include "engine/engine.hpp"
 
 namespace tutti {
 
@@ -44,12 +44,6 @@ bool has_come(const void* message, void* copy, size_t bytes, size_t check_offset
 // How long messages may take to arrive that every rank sends when it has seen that all have come. A rank
 // that computes meanwhile does not answer; a network that lets nothing pass never does.
 constexpr uint64_t meeting_ns = 10'000'000'000;
-
-uint64_t now_ns() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::steady_clock::now().time_since_epoch())
-                                   .count());
-}
 
 std::vector<int32_t> ranks_here(const BaseComm& base) {
   std::vector<int32_t> here;

@@ -24,12 +24,6 @@ constexpr uint64_t peer_look_ns = 100'000'000;
 // Idle turns between looks at the clock.
 constexpr uint32_t turns_between_looks = 1024;
 
-uint64_t now_ns() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::steady_clock::now().time_since_epoch())
-                                   .count());
-}
-
 inline void cpu_relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -39,6 +33,12 @@ inline void cpu_relax() {
 }
 
 }  // namespace
+
+uint64_t now_ns() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
 
 bool Engine::try_enter() {
   if (hooks_.single_threaded) {

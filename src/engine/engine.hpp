@@ -62,6 +62,9 @@ class Lane {
   bool active_ = false;
 };
 
+// Nanoseconds of the clock by which waits are bounded: it never goes back.
+uint64_t now_ns();
+
 class Engine {
  public:
   explicit Engine(const EngineHooks& hooks) : hooks_(hooks) {}
