@@ -17,6 +17,7 @@
 #include "emu/faults.hpp"
 #include "gpu/kernel/machine.hpp"
 #include "gpu/linger_args.hpp"
+#include "gpu/tuning.hpp"
 
 namespace tutti::emu {
 
@@ -170,7 +171,7 @@ struct TeamCta {
 class Team : public Machine {
  public:
   static constexpr uint32_t alone_bytes = 48;
-  static constexpr uint32_t workers = 2;
+  static constexpr uint32_t workers = gpu::emulated::linger_workers;
   static constexpr uint32_t all_threads = workers + 1;
 
   Team(uint32_t thread, uint32_t cta, uint32_t ctas, TeamCta* own, uint64_t seed)

@@ -104,7 +104,8 @@ inline constexpr Tuning tuning_h200 = {
 namespace emulated {
 inline constexpr LlLimit ll_limits[] = {{8, 3 << 10, 2 << 10}};
 inline constexpr LlRow ll_rows[] = {{8, 1}, {no_limit, 2}};
-inline constexpr LingerRow linger_rows[] = {{8, 1 << 10, 3, 2}};
+inline constexpr uint32_t linger_workers = 2;
+inline constexpr LingerRow linger_rows[] = {{8, 1 << 10, 3, linger_workers}};
 inline constexpr PushRow exchange_rows[] = {{64 << 10, 2, 2, 0, 2, 1 << 10},
                                             {no_limit, 2, 2, 0, 2, 64 << 10}};
 inline constexpr PushRow two_shot_rows[] = {{64 << 10, 2, 2, 2, 2, 1 << 10},
