@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -85,6 +86,21 @@ class Span : public testing::TestWithParam<std::vector<int32_t>> {
     made.nodes = nodes();
     return made;
   }
+  // body: of each rank, on a communicator whose allreduce goes by the rule where that applies.
+  void by_rule(const std::string& rule, const std::function<void(Communicator&, int)>& body) {
+    Config ruled = config;
+    ruled.allreduce = rule + "; ring";
+    FakeBase base(nranks());
+    on_all_ranks(nranks(), [&](int rank) {
+      driven = {{&base, rank}};
+      Engine engine(span_hooks());
+      auto comm = Communicator::open(base_of(base, rank), engine, ruled);
+      ASSERT_TRUE(comm->settle().ok());
+      body(*comm, rank);
+      if (HasFatalFailure()) return;
+      comm->close();
+    });
+  }
   Quiet quiet_;
 };
 
@@ -127,27 +143,19 @@ TEST_P(Span, EveryAlgorithmAndInnerWayIsRight) {
        {"ring", "recursive_doubling", "rabenseifner", "hierarchical,inner=groups,chunk=4k",
         "hierarchical,inner=groups,rails=1", "hierarchical,inner=messages,chunk=64k"}) {
     SCOPED_TRACE(rule);
-    Config ruled = config;
-    ruled.allreduce = std::string(rule) + "; ring";
-    FakeBase base(nranks());
-    on_all_ranks(nranks(), [&](int rank) {
-      driven = {{&base, rank}};
-      Engine engine(span_hooks());
-      auto comm = Communicator::open(base_of(base, rank), engine, ruled);
-      ASSERT_TRUE(comm->settle().ok());
+    by_rule(rule, [&](Communicator& comm, int rank) {
       for (size_t count : {1, 3, 1000, 40000}) {
         Sum call(rank, count, 5);
-        ASSERT_TRUE(comm->run(call.problem).ok());
+        ASSERT_TRUE(comm.run(call.problem).ok());
         call.check(nranks(), 5);
         // In place, by its own schedule.
         Sum again(rank, count, 6);
         again.recv = again.send;
         again.problem.local.send = again.recv.data();
         again.problem.local.in_place = true;
-        ASSERT_TRUE(comm->run(again.problem).ok());
+        ASSERT_TRUE(comm.run(again.problem).ok());
         again.check(nranks(), 6);
       }
-      comm->close();
     });
   }
 }
@@ -156,14 +164,7 @@ TEST_P(Span, EveryAlgorithmAndInnerWayIsRight) {
 TEST_P(Span, SumsOf16BitsKeepPartialSumsAsFp32) {
   for (const char* rule : {"ring", "hierarchical,inner=groups,chunk=4k", "recursive_doubling"}) {
     SCOPED_TRACE(rule);
-    Config ruled = config;
-    ruled.allreduce = std::string(rule) + "; ring";
-    FakeBase base(nranks());
-    on_all_ranks(nranks(), [&](int rank) {
-      driven = {{&base, rank}};
-      Engine engine(span_hooks());
-      auto comm = Communicator::open(base_of(base, rank), engine, ruled);
-      ASSERT_TRUE(comm->settle().ok());
+    by_rule(rule, [&](Communicator& comm, int rank) {
       for (const Dtype dtype : {Dtype::f16, Dtype::bf16})
         for (const bool in_place : {false, true}) {
           // Big values that cancel, and units that bf16 and f16 would lose beside them.
@@ -179,15 +180,14 @@ TEST_P(Span, SumsOf16BitsKeepPartialSumsAsFp32) {
           problem.local.send = in_place ? recv.data() : send.data();
           problem.local.recv = recv.data();
           problem.local.in_place = in_place;
-          ASSERT_EQ(comm->choose(problem.agreed), Path::native);
-          ASSERT_TRUE(comm->run(problem).ok());
+          ASSERT_EQ(comm.choose(problem.agreed), Path::native);
+          ASSERT_TRUE(comm.run(problem).ok());
           for (size_t i = 0; i < recv.size(); ++i) {
             const int owner = static_cast<int>(i) % nranks();
             const float unit = owner == 0 || owner == nranks() - 1 ? 32 : 1;
             ASSERT_EQ(to_f32(dtype, recv[i]), unit) << name(dtype) << " element " << i;
           }
         }
-      comm->close();
     });
   }
 }
