@@ -726,23 +726,39 @@ struct Tally {
   uint64_t results = 0;
 };
 
-// A fault of one kind on one rank or on all, met by the k-th use of what fails, in a few calls of one kind
-// on a new communicator; the last of them without faults.
-std::string run_faulty_case(const World& world, const Case& drawn, Random& shared, Random& local,
-                            bool early, Tally& tally) {
+// A fault of one kind on one rank or on all, met by the k-th use of what fails, in a few calls of one kind;
+// the last of them without faults.
+struct Fault {
+  const char* knob;
+  long k;
+  bool here;  // on this rank
+  int calls;
+  int armed_at;  // before which of the calls
+  bool uniform;  // every buffer is device memory
+};
+
+Fault draw_fault(const World& world, Random& shared, bool early) {
+  Fault f{};
+  // A process allocates once, for its first group.
+  f.knob = early ? "refuse_alloc" : fault_knobs[shared() % std::size(fault_knobs)];
+  f.k = static_cast<long>(early ? 1 : 1 + shared() % 3);
+  const bool everywhere = shared() % 4 == 0;
+  f.here =
+      everywhere || static_cast<int>(shared() % static_cast<uint64_t>(world.nranks)) == world.rank;
+  f.calls = 2 + static_cast<int>(shared() % 3);
+  f.armed_at = static_cast<int>(shared() % 2);
+  f.uniform = shared() % 3 != 0;
+  return f;
+}
+
+// The calls of a case on a new communicator.
+std::string run_faulty_case(const World& world, const Case& drawn, const Fault& planned,
+                            Random& local, Tally& tally) {
   Comm comm = *drawn.comm;
   MPI_Comm_dup(drawn.comm->handle, &comm.handle);
   Case c = drawn;
   c.comm = &comm;
-  // A process allocates once, for its first group.
-  const char* knob = early ? "refuse_alloc" : fault_knobs[shared() % std::size(fault_knobs)];
-  const auto k = static_cast<long>(early ? 1 : 1 + shared() % 3);
-  const bool everywhere = shared() % 4 == 0;
-  const bool here =
-      everywhere || static_cast<int>(shared() % static_cast<uint64_t>(world.nranks)) == world.rank;
-  const int calls = 2 + static_cast<int>(shared() % 3);
-  const int armed_at = static_cast<int>(shared() % 2);
-  const bool uniform = shared() % 3 != 0;
+  const auto& [knob, k, here, calls, armed_at, uniform] = planned;
   const Drawn d = draw_sides(world, c, local);
   std::string first_fault;
   for (int i = 0; i < calls; ++i) {
@@ -900,6 +916,23 @@ Case draw(const World& world, Random& shared) {
   return c;
 }
 
+// An allreduce whose first launch fails on every rank must end with an error. Among the drawn cases there may
+// be none: persistent calls are below, and many a fault meets a case whose call does not use what fails.
+std::string run_failing_case(const World& world, Random& shared, Random& local, Tally& tally) {
+  Case c{};
+  c.row = std::find_if(std::begin(collectives), std::end(collectives),
+                       [](const Collective& row) { return is(row, "Allreduce"); });
+  c.comm = &world.comms[0];
+  c.form = Form::blocking;
+  c.starts = 1;
+  c.plain = true;
+  c.unit = 1;
+  c.most = world.options.most;
+  do c.salt = shared();
+  while (elements(c, 0, 0) == 0);
+  return run_faulty_case(world, c, {"refuse_launch", 1, true, 2, 0, true}, local, tally);
+}
+
 bool any_rank(const World& world, bool mine) {
   int in = mine ? 1 : 0;
   int out = 0;
@@ -959,6 +992,9 @@ void renew_types(World& world, int unit) {
   world.types[unit] = make_types(unit);
 }
 
+// Those before it refuse the memory of the process's first group.
+constexpr uint64_t must_fail_case = 5;
+
 bool run_cases(World& world) {
   const Options& options = world.options;
   Tally tally;
@@ -972,9 +1008,14 @@ bool run_cases(World& world) {
     const Case c = draw(world, shared);
     if (local() % 4 == 0) renew_types(world, c.unit);
     const bool plant = options.plant == "result" && i + 1 == options.first + options.cases;
-    const std::string fault =
-        options.faults ? run_faulty_case(world, c, shared, local, i < options.first + 5, tally)
-                       : run_case(world, c, local, plant);
+    std::string fault;
+    if (!options.faults)
+      fault = run_case(world, c, local, plant);
+    else if (i == must_fail_case)
+      fault = run_failing_case(world, shared, local, tally);
+    else
+      fault =
+          run_faulty_case(world, c, draw_fault(world, shared, i < must_fail_case), local, tally);
     if (!fault.empty()) std::printf("rank %d: %s\n", world.rank, fault.c_str());
     std::fflush(stdout);
     if (!any_rank(world, !fault.empty())) continue;
@@ -991,7 +1032,9 @@ bool run_cases(World& world) {
     std::printf("faults: %llu calls ended with an error\n",
                 static_cast<unsigned long long>(errors));
   // A test in which nothing fails shows nothing.
-  return errors != 0 || options.cases < 50 || world.nranks == 1;
+  const bool included =
+      options.first <= must_fail_case && must_fail_case < options.first + options.cases;
+  return errors != 0 || !included || world.nranks == 1;
 }
 
 void report_paths(const World& world) {
