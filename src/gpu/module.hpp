@@ -3,7 +3,7 @@
 // The choice is the setting GPU: auto, cuda, emu, none, or the path of a module. "auto" opens the
 // CUDA module only once the program itself has loaded libcuda.so.1 (tutti never loads or
 // initialises the driver of a program that does not use it), and may find it at any later call: the
-// program may load CUDA after MPI_Init. A look while there is none costs tens of ns.
+// program may load CUDA after MPI_Init.
 #pragma once
 
 #include <string>
@@ -28,10 +28,8 @@ Status choose(std::string_view setting);
 // The module in use: the null module while there is none. Any thread.
 const Module& module();
 
-// Whether device memory can exist at all: module().live().
-inline bool live() {
-  const Module& m = module();
-  return m.live();
-}
+// Whether device memory can exist at all: module().live(), but while the answer is no asked again only
+// after a time in which none can come about. Any thread.
+bool live();
 
 }  // namespace tutti::gpu

@@ -35,6 +35,18 @@ TEST(GpuModule, AutoFindsNothingWhileTheDriverIsNotLoaded) {
   EXPECT_EQ(log::count(log::Level::warn), warnings);
 }
 
+// One "no" stands for a while; a choice ends it.
+TEST(GpuModule, AChoiceIsSeenByTheNextCall) {
+  Restored restored;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(choose(i % 2 == 0 ? "auto" : "none").ok());
+    ASSERT_FALSE(live());
+    ASSERT_FALSE(live());
+    ASSERT_TRUE(choose("emu").ok());
+    ASSERT_TRUE(live());
+  }
+}
+
 TEST(GpuModule, NoneStaysNone) {
   Restored restored;
   ASSERT_TRUE(choose("none").ok());
