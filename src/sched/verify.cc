@@ -12,7 +12,7 @@
 namespace tutti {
 
 const char* name(Rule rule) {
-  constexpr std::array names = {
+  constexpr std::array<const char*, rule_count> names = {
       "form",         "bounds", "shape",     "message",   "race",  "deadlock", "uninitialized",
       "contribution", "order",  "same_bits", "untouched", "group", "barrier",  "precision"};
   return names[static_cast<size_t>(rule)];

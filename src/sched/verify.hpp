@@ -33,6 +33,7 @@ enum class Rule : uint8_t {
   barrier,    // nobody leaves before everyone has entered
   precision,  // fp32 where that is agreed: nothing combines what was rounded to 16 bits
 };
+inline constexpr size_t rule_count = static_cast<size_t>(Rule::precision) + 1;
 const char* name(Rule rule);
 
 struct Verdict {

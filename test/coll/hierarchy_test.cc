@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "call.hpp"
+#include "exclusion.hpp"
 
 namespace tutti {
 namespace {
@@ -152,8 +153,8 @@ class Hierarchy : public testing::TestWithParam<Coll> {};
 
 TEST_P(Hierarchy, IsProvenOnEveryShape) {
   const Algorithm* algorithm = find_algorithm(GetParam(), "hierarchical");
-  uint64_t draw = std::random_device{}(), proven = 0, excluded = 0, flat = 0;
-  std::set<std::string> left_out;
+  uint64_t draw = std::random_device{}(), flat = 0;
+  Tally tally;
   SCOPED_TRACE(text("seed {}", draw));
   for (const Shape& shape : shapes()) {
     const auto nranks = static_cast<uint64_t>(shape.topology.nranks);
@@ -165,9 +166,12 @@ TEST_P(Hierarchy, IsProvenOnEveryShape) {
           // The largest machines take turns.
           if (nranks > 40 && ++draw % 8 != 0) continue;
           Call call(GetParam(), shape.topology.nranks, count, commutative, ++draw);
-          if (!algorithm->applies(call.agreed(), shape.topology, params)) {
-            ++excluded;
-            left_out.insert(shape.name + (commutative ? "" : " (ordered)"));
+          const std::string reason =
+              reason_to_exclude(*algorithm, call.agreed(), shape.topology, params);
+          ASSERT_EQ(algorithm->applies(call.agreed(), shape.topology, params), reason.empty())
+              << shape.name << " " << call.describe() << ": " << reason;
+          if (!reason.empty()) {
+            tally.exclude(reason, shape.name);
             continue;
           }
           std::vector<Schedule> all = schedules(*algorithm, call, shape.topology, params);
@@ -177,16 +181,13 @@ TEST_P(Hierarchy, IsProvenOnEveryShape) {
               << shape.name << " " << call.describe() << " params " << params.values[0] << ","
               << params.values[1] << "," << params.values[2] << "," << params.values[3] << ": "
               << verdict.text;
-          ++proven;
+          tally.prove();
         }
   }
-  EXPECT_GT(proven, 0u);
-  printf("%s hierarchical: %zu shapes (%llu without levels), %llu proven, %llu excluded\n",
-         name(GetParam()), shapes().size(), static_cast<unsigned long long>(flat),
-         static_cast<unsigned long long>(proven), static_cast<unsigned long long>(excluded));
-  // Why: no levels; an ordered operation or a scan on units that are no runs of ranks; an ordered
-  // operation with a ring or PAT on top.
-  for (const std::string& shape_name : left_out) printf("  excluded on %s\n", shape_name.c_str());
+  EXPECT_GT(tally.proven(), 0u);
+  printf("%zu shapes, %llu without levels\n", shapes().size(),
+         static_cast<unsigned long long>(flat));
+  tally.print(name(GetParam()), algorithm->scheme);
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, Hierarchy, testing::ValuesIn(composed()),

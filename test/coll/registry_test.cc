@@ -9,6 +9,7 @@
 #include <string>
 
 #include "call.hpp"
+#include "exclusion.hpp"
 
 namespace tutti {
 namespace {
@@ -55,22 +56,21 @@ Topology shape(int nranks, uint64_t draw) {
   return topology;
 }
 
-struct Tally {
-  uint64_t proven = 0, excluded = 0;
-};
-
 void prove(const Algorithm& algorithm, const Call& call, const Params& params, uint64_t draw,
            Tally& tally) {
   const Topology topology = shape(static_cast<int>(call.problems().size()), draw);
-  if (!algorithm.applies(call.agreed(), topology, params)) {
-    ++tally.excluded;
+  const std::string reason = reason_to_exclude(algorithm, call.agreed(), topology, params);
+  ASSERT_EQ(algorithm.applies(call.agreed(), topology, params), reason.empty())
+      << algorithm.scheme << " " << call.describe() << ": " << reason;
+  if (!reason.empty()) {
+    tally.exclude(reason, text("P={}", call.problems().size()));
     return;
   }
   std::vector<Schedule> all = schedules(algorithm, call, topology, params);
   ASSERT_FALSE(all.empty()) << algorithm.scheme << " " << call.describe();
   Verdict verdict = verify(call.problems(), all);
   ASSERT_TRUE(verdict.proven) << algorithm.scheme << " " << call.describe() << ": " << verdict.text;
-  ++tally.proven;
+  tally.prove();
 }
 
 std::set<uint64_t> counts(int nranks) {
@@ -94,12 +94,10 @@ TEST_P(EveryAlgorithm, IsProven) {
             prove(algorithm, Call(coll, nranks, count, commutative, draw), params, draw, tally);
             if (HasFatalFailure()) return;
           }
-    EXPECT_GT(tally.proven, 0u);
-    RecordProperty(std::string(name(coll)) + "_proven", std::to_string(tally.proven));
-    RecordProperty(std::string(name(coll)) + "_excluded", std::to_string(tally.excluded));
-    printf("%s %s: %llu proven, %llu excluded\n", name(coll), algorithm.scheme,
-           static_cast<unsigned long long>(tally.proven),
-           static_cast<unsigned long long>(tally.excluded));
+    EXPECT_GT(tally.proven(), 0u);
+    RecordProperty(std::string(name(coll)) + "_proven", std::to_string(tally.proven()));
+    RecordProperty(std::string(name(coll)) + "_excluded", std::to_string(tally.excluded()));
+    tally.print(name(coll), algorithm.scheme);
   }
 }
 

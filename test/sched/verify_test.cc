@@ -419,6 +419,16 @@ TEST_P(Verify, CatchesThePlantedFault) {
 INSTANTIATE_TEST_SUITE_P(Mutation, Verify, testing::Range(size_t{0}, faults().size()),
                          [](const auto& info) { return faults()[info.param].name; });
 
+// Rules whose faults are no change of any algorithm's schedule have tests of their own below, and in
+// widen_test.cc.
+TEST(Verify, EveryRuleHasAPlantedFault) {
+  std::set<Rule> planted = {Rule::same_bits, Rule::barrier, Rule::group, Rule::precision};
+  for (const Fault& fault : faults())
+    if (fault.rules.size() == 1) planted.insert(fault.rules[0]);
+  for (size_t rule = 0; rule < rule_count; ++rule)
+    EXPECT_TRUE(planted.count(static_cast<Rule>(rule))) << name(static_cast<Rule>(rule));
+}
+
 TEST(Verify, ParallelOrderIsNoOrderForNonCommutativeOperations) {
   // A ring reduces round the end: fine for a sum, wrong for an ordered operation.
   Call sum(Coll::allreduce, 5, 20, true, 1), ordered(Coll::allreduce, 5, 20, false, 1);
