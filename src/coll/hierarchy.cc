@@ -294,7 +294,7 @@ Estimate estimate_blocks(Coll coll, const Algorithm* top, const Scale& scale, in
                          uint64_t chunk_bytes, Inner inner) {
   const double whole = scale.bytes, near = scale.near, far = scale.far;
   const double slices = slices_in(scale, rails);
-  const double most = std::clamp(65536 / scale.ranks, 1.0,
+  const double most = std::clamp(32768 / scale.ranks, 1.0,
                                  tag_limit / 4 / std::max(1024.0, 16 * std::max(near, far)));
   Estimate e;
   e.chunks = scale.chunks(whole, chunk_bytes, most);

@@ -128,7 +128,9 @@ std::vector<BlockComposer::Bit> BlockComposer::bits(const Layout& l, int rank) c
 
 Pieces BlockComposer::cut_blocks(uint64_t longest, uint64_t steps_of_one) const {
   const auto ranks = static_cast<uint64_t>(nranks_);
-  const uint64_t most = std::clamp<uint64_t>(65536 / steps_of_one, 1, most_chunks());
+  // Steps of a schedule cost memory and time to make.
+  constexpr uint64_t most_steps = 32768;
+  const uint64_t most = std::clamp<uint64_t>(most_steps / steps_of_one, 1, most_chunks());
   return pieces(longest, std::max<uint64_t>(1, setting_.chunk_bytes / ranks),
                 info(problem_.agreed.dtype).extent, most);
 }
@@ -504,7 +506,12 @@ Status BlockComposer::scatter(int radix) {
 // collects what its unit sends to unit v, sends it to v's owner of slice u mod slices, and hands on
 // what comes from there.
 Status BlockComposer::alltoall() {
-  const Pieces cuts = cut_blocks(problem_.agreed.count, 4 * static_cast<uint64_t>(nranks_));
+  // An owner sorts what each of its unit gets from each rank that it deals with.
+  size_t widest = 0;
+  for (const auto& ranks : split_.units) widest = std::max(widest, ranks.size());
+  const uint64_t at_owner = widest / static_cast<uint64_t>(split_.slices);
+  const Pieces cuts =
+      cut_blocks(problem_.agreed.count, (4 + at_owner) * static_cast<uint64_t>(nranks_));
   for (uint64_t c = 0; c < cuts.count; ++c) {
     Strand strand = begin_chunk(c);
     alltoall_chunk(strand, cuts);

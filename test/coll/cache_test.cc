@@ -4,7 +4,9 @@
 
 #include <functional>
 
+#include "../engine/allocations.hpp"
 #include "call.hpp"
+#include "tune/select.hpp"
 
 namespace tutti {
 namespace {
@@ -102,16 +104,12 @@ TEST_F(Cache, TooLargeIsMadeAndNotKept) {
   EXPECT_EQ(cache.bytes(), 0u);
 }
 
-// Generation at 4,096 ranks: under 16 MiB a rank, for every algorithm. The time is bench/schedule_bench's.
-class Scaling : public testing::TestWithParam<const Algorithm*> {};
+// A call of 4,096 ranks, 512 nodes of 8 GPUs: a vector of 64 MiB or blocks of 1,000 elements.
+class Scaling : public testing::TestWithParam<const Algorithm*> {
+ protected:
+  static constexpr int nranks = 4096;
 
-TEST_P(Scaling, GeneratesFourThousandRanksInBoundedMemory) {
-  constexpr int nranks = 4096;
-  const Algorithm& algorithm = *GetParam();
-  const Topology topology = *parse_topology("node:512 gpu:8 nic:8");
-  const std::vector<uint64_t> blocks(nranks, 1000);
-  const Params params = algorithm.standard_params();
-  for (Coll coll : algorithm.collectives) {
+  Problem problem(Coll coll, int rank) const {
     Problem problem;
     problem.agreed.coll = coll;
     problem.agreed.dtype = reduces(coll) ? Dtype::f32 : Dtype::byte;
@@ -122,15 +120,67 @@ TEST_P(Scaling, GeneratesFourThousandRanksInBoundedMemory) {
     if (coll == Coll::alltoallv || coll == Coll::alltoallw)
       problem.local.send_counts = problem.local.recv_counts = blocks;
     problem.local.count = 1000;
-    if (!algorithm.applies(problem.agreed, topology, params)) continue;
-    for (int rank : {0, 1, 2047, 4095}) {
-      if (rank == 0 && coll == Coll::gatherv) problem.local.recv_counts = blocks;
-      if (rank == 0 && coll == Coll::scatterv) problem.local.send_counts = blocks;
-      Schedule schedule;
-      ASSERT_TRUE(generate(algorithm, problem, Place{rank, topology, params}, schedule).ok());
-      EXPECT_LT(bytes_of(schedule), size_t{16} << 20) << name(coll) << " rank " << rank;
-    }
+    if (rank == 0 && coll == Coll::gatherv) problem.local.recv_counts = blocks;
+    if (rank == 0 && coll == Coll::scatterv) problem.local.send_counts = blocks;
+    return problem;
   }
+
+  const Topology topology = *parse_topology("node:512 gpu:8 nic:8");
+  const std::vector<uint64_t> blocks = std::vector<uint64_t>(nranks, 1000);
+};
+
+// What a rank's schedule and its making take, counted, with every setting that select may choose: memory
+// held and at most at once, both under 16 MiB, and steps, edges and allocations, on which the time depends.
+// Of that bench/instructions tells more.
+TEST_P(Scaling, GeneratesFourThousandRanksInBoundedMemory) {
+  constexpr uint64_t limit_bytes = uint64_t{16} << 20;
+  const Algorithm& algorithm = *GetParam();
+  for (Coll coll : algorithm.collectives) {
+    uint64_t steps = 0, edges = 0, allocations = 0, held_bytes = 0, peak_bytes = 0;
+    for (const Params& params : worthwhile(algorithm, true)) {
+      if (!algorithm.applies(problem(coll, 0).agreed, topology, params)) continue;
+      for (int rank : {0, 1, 2047, 4095}) {
+        const Problem call = problem(coll, rank);
+        const uint64_t before = allocations_of_this_thread();
+        restart_peak_of_this_thread();
+        Schedule schedule;
+        ASSERT_TRUE(generate(algorithm, call, Place{rank, topology, params}, schedule).ok());
+        peak_bytes = std::max(peak_bytes, peak_bytes_of_this_thread());
+        allocations = std::max(allocations, allocations_of_this_thread() - before);
+        steps = std::max<uint64_t>(steps, schedule.steps.size());
+        edges = std::max<uint64_t>(edges, schedule.after.size());
+        held_bytes = std::max<uint64_t>(held_bytes, bytes_of(schedule));
+      }
+    }
+    EXPECT_LT(held_bytes, limit_bytes) << name(coll);
+    EXPECT_LT(peak_bytes, limit_bytes) << name(coll);
+    // No more than a few dozen for each rank, whatever the algorithm.
+    EXPECT_LT(steps + edges, 64u * nranks) << name(coll);
+    EXPECT_LT(allocations, 32u * nranks) << name(coll);
+    printf(
+        "%s %s, at most of a rank of %d: %llu steps, %llu edges, %llu KiB held, %llu KiB at once, "
+        "%llu allocations\n",
+        name(coll), algorithm.scheme, nranks, static_cast<unsigned long long>(steps),
+        static_cast<unsigned long long>(edges), static_cast<unsigned long long>(held_bytes >> 10),
+        static_cast<unsigned long long>(peak_bytes >> 10),
+        static_cast<unsigned long long>(allocations));
+  }
+}
+
+// The cache that holds schedules of such calls stays in its bound, too, signatures and all.
+TEST_P(Scaling, ACacheOfThemStaysBounded) {
+  constexpr uint64_t limit_bytes = uint64_t{4} << 20;
+  const Algorithm& algorithm = *GetParam();
+  ScheduleCache cache(limit_bytes);
+  const Params params = algorithm.standard_params();
+  for (Coll coll : algorithm.collectives)
+    for (uint64_t more = 0; more < 4; ++more) {
+      Problem call = problem(coll, 1);
+      call.agreed.count += coll == Coll::barrier ? 0 : more;
+      if (!algorithm.applies(call.agreed, topology, params)) continue;
+      ASSERT_TRUE(cache.get(algorithm, call, Place{1, topology, params}).ok());
+      EXPECT_LE(cache.bytes(), limit_bytes);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, Scaling,

@@ -22,4 +22,9 @@ inline constexpr bool counts_allocations = true;
 
 uint64_t allocations_of_this_thread();
 
+// Most bytes from operator new that this thread has held at once since the last restart, beyond what it
+// held then. Memory that one thread takes and another frees is counted wrong.
+void restart_peak_of_this_thread();
+uint64_t peak_bytes_of_this_thread();
+
 }  // namespace tutti
