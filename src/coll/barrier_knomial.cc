@@ -34,8 +34,9 @@ Status generate(const Problem&, const Place& place, ScheduleBuilder& builder) {
 Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
   const double k = static_cast<double>(params[0]);
   Estimate e;
-  // A rank hears its k - 1 children of a level one after the other.
+  const double children = s.rounds(k) * (k - 1);
   s.tree(e, 2 * s.rounds(k) * (1 + (k - 1) / 8), 0);
+  s.handle(e, children, children);
   return e;
 }
 

@@ -27,6 +27,7 @@ Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
   const double k = static_cast<double>(params[0]), rounds = s.rounds(k);
   Estimate e;
   s.tree(e, rounds, rounds * (k - 1) * s.bytes);
+  s.handle(e, rounds * (k - 1), 0);
   return e;
 }
 

@@ -93,18 +93,35 @@ void Scale::stream(Estimate& estimate, double messages, double share, double byt
 
 void Scale::ring(Estimate& estimate, double messages, double bytes_sent, double streams) const {
   stream(estimate, messages, 1 - far / ranks, bytes_sent, streams);
+  estimate.in_turn = true;
 }
 
 void Scale::tree(Estimate& estimate, double messages, double bytes_sent, double streams) const {
   const double levels = log_near + log_far;
   stream(estimate, messages, levels == 0 ? 0 : log_near / levels, bytes_sent, streams);
+  estimate.in_turn = true;
 }
 
 void Scale::pairs(Estimate& estimate, double messages, double bytes_sent, double streams) const {
   stream(estimate, std::max(1.0, messages), near / ranks, bytes_sent, streams);
+  Load& load = far > 1 ? estimate.far : estimate.near;
+  const double peers = ranks - (far > 1 ? near : 1);
+  load.sends += peers;
+  load.recvs += peers;
   if (far <= 1 || near <= 1) return;
+  estimate.near.sends += near - 1;
+  estimate.near.recvs += near - 1;
   estimate.near.messages = std::max(1.0, estimate.near.messages);
   estimate.far.messages = std::max(1.0, estimate.far.messages);
+}
+
+void Scale::handle(Estimate& estimate, double sends, double recvs) const {
+  const double levels = log_near + log_far;
+  const double inside = levels == 0 ? 0 : log_near / levels;
+  estimate.near.sends += sends * inside;
+  estimate.near.recvs += recvs * inside;
+  estimate.far.sends += sends * (1 - inside);
+  estimate.far.recvs += recvs * (1 - inside);
 }
 
 double Scale::crossings() const {

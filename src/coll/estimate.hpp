@@ -11,11 +11,15 @@
 
 namespace tutti {
 
-// Messages and bytes one after the other, and how many such streams leave a node at once.
+// Messages and bytes one after the other, how many such streams leave a node at once, and how many
+// messages the busiest rank sends and receives in all. Those may be left out where they are no more than
+// the ones that come after each other.
 struct Load {
   double messages = 0;
   double bytes = 0;
   double streams = 1;
+  double sends = 0;
+  double recvs = 0;
 };
 
 // Bytes that a member of a group step passes on when the whole that the members share is `whole`
@@ -29,7 +33,8 @@ struct Estimate {
   double copied = 0;   // bytes that it moves in its own memory
   double groups = 0;   // group steps one after the other, and bytes that a rank gives to them
   double group_bytes = 0;
-  double chunks = 1;  // pieces whose near and far parts overlap
+  double chunks = 1;     // pieces whose near and far parts overlap
+  bool in_turn = false;  // near and far messages of one way come in turn: only their bytes overlap
 };
 
 // The numbers that closed forms are made of. They take it that nodes hold runs of ranks; where
@@ -54,10 +59,12 @@ struct Scale {
   void add(Estimate& estimate, double messages, double bytes, double streams = 1) const;
   // The same for what goes through all ranks at once: links inside nodes carry the bytes too, at the
   // same time. Messages one after the other go along a ring or chain of all ranks, down a tree, or
-  // to one rank after another.
+  // between all pairs of ranks, some at once.
   void ring(Estimate& estimate, double messages, double bytes, double streams = 1) const;
   void tree(Estimate& estimate, double messages, double bytes, double streams = 1) const;
   void pairs(Estimate& estimate, double messages, double bytes, double streams = 1) const;
+  // What the busiest rank of a tree sends and receives.
+  void handle(Estimate& estimate, double sends, double recvs) const;
   // Rounds at distances 1, 2, 4, ... inside nodes that reach over the ends of nodes too: how many rounds
   // with all ranks of a node they are worth on the links between nodes.
   double crossings() const;

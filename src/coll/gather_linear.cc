@@ -43,8 +43,8 @@ Estimate estimate(const Agreed&, const Scale& s, const Params&) {
   // One link of the root carries all blocks: those of its node and those of others side by side.
   const double posts = std::max(1.0, (s.ranks - 1) / 8), near = std::min(s.near, s.ranks);
   Estimate e;
-  e.near = {s.far > 1 ? 1 : posts, s.bytes * (near - 1) / s.ranks};
-  e.far = {s.far > 1 ? posts : 0, s.bytes * (1 - near / s.ranks)};
+  e.near = {s.far > 1 ? 1 : posts, s.bytes * (near - 1) / s.ranks, 1, 0, near - 1};
+  e.far = {s.far > 1 ? posts : 0, s.bytes * (1 - near / s.ranks), 1, 0, s.ranks - near};
   e.chunks = s.ranks;
   return e;
 }

@@ -248,6 +248,8 @@ void add_inside(Estimate& e, const Scale& scale, Coll coll, double slices, doubl
                           : tree                                ? scale.log_near
                                                                 : scale.near - 1;
   e.near.messages += std::max(1.0, messages) * e.chunks;
+  if (!tree) e.near.sends += (scale.near - 1) * e.chunks;
+  if (!tree) e.near.recvs += (scale.near - 1) * e.chunks;
   e.near.bytes += tree ? whole * scale.log_near : whole * (1 - 1 / scale.near);
   if (coll == Coll::reduce_scatter) e.reduced += tree ? whole * scale.log_near : whole;
 }
@@ -261,6 +263,8 @@ void add_top(Estimate& e, const Algorithm& top, Coll coll, const Scale& scale, d
       top.estimate(agreed, scale.between(scale.far, 1 / slices / e.chunks), top.standard_params());
   constexpr double depth = 2;  // chunks in flight hide each other's latency
   e.far.messages += one.far.messages * std::max(1.0, e.chunks / depth);
+  e.far.sends += one.far.sends * e.chunks;
+  e.far.recvs += one.far.recvs * e.chunks;
   e.far.bytes += one.far.bytes * e.chunks;
   e.far.streams = std::max(e.far.streams, slices * one.far.streams);
   e.reduced += one.reduced * e.chunks;
@@ -278,8 +282,10 @@ Estimate estimate_levels(const Algorithm& top, const Scale& scale, int rails, ui
   e.chunks = chunk_bytes == 0 ? 1 : scale.chunks(scale.bytes, chunk_bytes, 256);
   add_top(e, top, coll, scale, slices);
   if (barrier && inner == Inner::messages) {
-    // Word of a barrier goes to the owner from all at once.
-    e.near.messages += 2 * (1 + scale.near / 64);
+    // Word of a barrier goes to the owner from all at once, and back.
+    e.near.messages += 2;
+    e.near.sends += scale.near - 1;
+    e.near.recvs += scale.near - 1;
     return e;
   }
   if (both || coll == Coll::reduce)
@@ -304,6 +310,7 @@ Estimate estimate_blocks(Coll coll, const Algorithm* top, const Scale& scale, in
         add_inside(e, scale, Coll::allgather, slices, whole / far, inner);
       if (slices < near && inner == Inner::messages) {
         e.near.messages += e.chunks;
+        e.near.recvs += e.chunks * (near / slices - 1);
         e.near.bytes += whole / far * (1 / slices - 1 / near);
       }
       add_top(e, *top, coll, scale, slices);
@@ -315,6 +322,7 @@ Estimate estimate_blocks(Coll coll, const Algorithm* top, const Scale& scale, in
       add_inside(e, scale, Coll::reduce_scatter, slices, whole, inner);
       add_top(e, *top, coll, scale, slices);
       e.near.messages += e.chunks;
+      e.near.sends += e.chunks * (near / slices - 1);
       e.near.bytes += whole / far * (1 - 1 / near) / slices;
       break;
     case Coll::gather:
@@ -325,6 +333,12 @@ Estimate estimate_blocks(Coll coll, const Algorithm* top, const Scale& scale, in
       e.near.messages += e.chunks * std::max(1.0, (near - 1) / 8);
       e.near.bytes += whole / far * (1 - 1 / near);
       e.far.messages += e.chunks * rounds;
+      // The root's.
+      const bool gathers = coll == Coll::gather;
+      const double inside = e.chunks * (near - 1),
+                   outside = e.chunks * (top == nullptr ? far - 1 : rounds);
+      (gathers ? e.near.recvs : e.near.sends) += inside;
+      (gathers ? e.far.recvs : e.far.sends) += outside;
       e.far.bytes += whole * (1 - 1 / far);
       e.copied += whole / scale.ranks;
       break;
@@ -334,6 +348,10 @@ Estimate estimate_blocks(Coll coll, const Algorithm* top, const Scale& scale, in
       const double owners = std::min(slices, std::max(1.0, far - 1));
       const double share = whole * near / owners;
       e.near.messages += e.chunks * 2 * std::max(1.0, near / 4);
+      e.near.sends += e.chunks * (2 * (near - 1) + owners - 1);
+      e.near.recvs += e.chunks * (2 * (near - 1) + owners - 1);
+      e.far.sends += e.chunks * (far - 1) / owners;
+      e.far.recvs += e.chunks * (far - 1) / owners;
       e.near.bytes += 2 * share * (1 - 1 / far) + whole / far;
       e.far.messages += e.chunks * std::max(1.0, (far - 1) / owners / 4);
       e.far.bytes += share * (1 - 1 / far);

@@ -15,11 +15,16 @@ constexpr Figure node_latency = {
     "node latency", 285, "measured: half of an 8 B allreduce of 2 ranks, 0.57 us, 32-core machine"};
 constexpr Figure node_gap = {"node ns per byte", 0.18,
                              "measured: allgather of 2 MiB by 2 ranks, 191 us, 32-core machine"};
+constexpr Figure node_overhead = {
+    "node overhead of an end", 142.5,
+    "half of the latency: nothing but the two cores works on a message through shared memory"};
 constexpr Figure nvlink_latency = {
     "NVLink latency", 4460,
     "measured: a queued copy to the peer, 3.7 us, and a flag one way, 0.76 us, two H200"};
 constexpr Figure nvlink_gap = {"NVLink ns per byte", 1.0 / 391,
                                "measured: copy engine to the peer, 391 GB/s, two H200"};
+constexpr Figure nvlink_send = {"NVLink overhead of the sender", 3700,
+                                "measured: launch alone, two H200; the receiver's core has none"};
 constexpr Figure shared_group_latency = {
     "shared GPU group step", 10500,
     "measured: allreduce of 8 B by 4 ranks on 2 GPUs, with MPS or by a leader, 10.1 to 10.7 us"};
@@ -51,19 +56,33 @@ constexpr Figure device_copy_gap = {
     "measured: as the sum of two vectors by 264 CTAs, 1340 GB/s of result, H200"};
 constexpr Figure tcp_latency = {
     "fabric latency", 7500, "measured: UCX tcp half round trip at 8 B, 6 to 9 us, 2-core machine"};
+constexpr Figure tcp_send = {
+    "fabric overhead of the sender", 3750,
+    "half of the latency: there was no wire between the two cores that it was measured on"};
+constexpr Figure tcp_recv = {"fabric overhead of the receiver", 3750, tcp_send.source};
 constexpr Figure tcp_gap = {"fabric ns per byte", 1 / 1.25, "nominal: 10 Gb/s"};
 constexpr Figure ib_latency = {"fabric latency", 1300,
                                "nominal: small messages over InfiniBand NDR"};
+constexpr Figure ib_send = {"fabric overhead of the sender", 500,
+                            "estimate: posting a message takes a host 0.5 to 1 us"};
+constexpr Figure ib_recv = {"fabric overhead of the receiver", 300,
+                            "estimate: polling for a completion takes a host 0.3 us"};
 constexpr Figure ib_gap = {"fabric ns per byte", 1 / 48.5, "nominal: 400 Gb/s less framing"};
 
-using Set = std::array<Figure, 16>;
-constexpr Set set_of(const Figure& latency, const Figure& gap) {
+// In the order in which model_of() reads them.
+using Set = std::array<Figure, 20>;
+constexpr Set set_of(const Figure& latency, const Figure& gap, const Figure& send,
+                     const Figure& recv) {
   return {node_latency,
           node_gap,
+          node_overhead,
           nvlink_latency,
           nvlink_gap,
+          nvlink_send,
           latency,
           gap,
+          send,
+          recv,
           reduce_gap,
           copy_gap,
           device_reduce_gap,
@@ -76,18 +95,19 @@ constexpr Set set_of(const Figure& latency, const Figure& gap) {
           node_group_gap};
 }
 
-constexpr Set tcp = set_of(tcp_latency, tcp_gap), ib = set_of(ib_latency, ib_gap);
+constexpr Set tcp = set_of(tcp_latency, tcp_gap, tcp_send, tcp_recv);
+constexpr Set ib = set_of(ib_latency, ib_gap, ib_send, ib_recv);
 
 constexpr CostModel model_of(const char* name, const Set& f) {
   return {.name = name,
-          .node = {f[0].value, f[1].value},
-          .nvlink = {f[2].value, f[3].value},
-          .fabric = {f[4].value, f[5].value},
-          .host = {f[6].value, f[7].value},
-          .device = {f[8].value, f[9].value},
-          .shared_gpu_group = {f[10].value, f[11].value},
-          .nvlink_group = {f[12].value, f[13].value},
-          .node_group = {f[14].value, f[15].value}};
+          .node = {f[0].value, f[1].value, f[2].value, f[2].value},
+          .nvlink = {f[3].value, f[4].value, f[5].value, 0},
+          .fabric = {f[6].value, f[7].value, f[8].value, f[9].value},
+          .host = {f[10].value, f[11].value},
+          .device = {f[12].value, f[13].value},
+          .shared_gpu_group = {f[14].value, f[15].value},
+          .nvlink_group = {f[16].value, f[17].value},
+          .node_group = {f[18].value, f[19].value}};
 }
 
 // The first is the standard one.
@@ -112,18 +132,34 @@ std::span<const Figure> figures(const CostModel& model) {
   return {};
 }
 
+namespace {
+
+// Messages one after the other, or the busiest core where that has to do with more.
+double messages_ns(const Load& load, const LinkCost& link) {
+  return std::max(load.messages * link.latency_ns,
+                  load.sends * link.send_ns + load.recvs * link.recv_ns);
+}
+
+}  // namespace
+
 uint64_t cost_ns(const Estimate& e, const Scale& scale, const CostModel& model) {
-  // Messages between ranks go through memory of the node; between GPUs of a domain over NVLink.
-  const LinkCost& inside = scale.inside == Level::node ? model.node : model.nvlink;
-  const LinkCost& group = model.group(scale.inside);
+  // Messages between ranks go through memory of the node; between GPUs of a domain over NVLink. Word
+  // without bytes needs no GPU.
+  const bool word = e.near.bytes + e.far.bytes + e.group_bytes == 0;
+  const Level level = word ? Level::node : scale.inside;
+  const LinkCost& inside = level == Level::node ? model.node : model.nvlink;
+  const LinkCost& group = model.group(level);
   const WorkCost& work = scale.devices ? model.device : model.host;
-  const double near = e.near.messages * inside.latency_ns + e.near.bytes * inside.ns_per_byte +
+  const double near_messages = messages_ns(e.near, inside);
+  const double far_messages = messages_ns(e.far, model.fabric);
+  const double near = near_messages + e.near.bytes * inside.ns_per_byte +
                       e.groups * group.latency_ns + e.group_bytes * group.ns_per_byte +
                       e.reduced * work.reduce_ns_per_byte + e.copied * work.copy_ns_per_byte;
   const double shared = std::max(1.0, e.far.streams / scale.nics);
-  const double far =
-      e.far.messages * model.fabric.latency_ns + e.far.bytes * model.fabric.ns_per_byte * shared;
-  const double hidden = std::min(near, far) * (1 - 1 / std::max(1.0, e.chunks));
+  const double far = far_messages + e.far.bytes * model.fabric.ns_per_byte * shared;
+  const double overlaps =
+      e.in_turn ? std::min(near - near_messages, far - far_messages) : std::min(near, far);
+  const double hidden = overlaps * (1 - 1 / std::max(1.0, e.chunks));
   return static_cast<uint64_t>(std::llround(near + far - hidden));
 }
 

@@ -1,6 +1,7 @@
 // Cost model: nanoseconds of an estimate on a kind of machine, as in LogGP (A. Alexandrov, M.
 // Ionescu, K. Schauser, C. Scheiman, SPAA 1995) with parameters per level: a message costs its
-// level's latency, a byte its level's gap, and streams that leave a node share its NICs.
+// level's latency (L + 2o there), each of its ends that much of a rank's core (o), a byte its level's
+// gap (G), and streams that leave a node share its NICs. The gap of messages (g) is that of the core.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,9 @@ namespace tutti {
 struct LinkCost {
   double latency_ns = 0;  // of a message with no bytes, one way, software included
   double ns_per_byte = 0;
+  // What of the latency is work of the sender's core and of the receiver's.
+  double send_ns = 0;
+  double recv_ns = 0;
 };
 
 // A rank's own work on its memory, a byte of the result.

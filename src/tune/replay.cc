@@ -26,7 +26,8 @@ class Machine {
         element_bytes_(static_cast<double>(element_bytes)),
         out_free_(schedules.size(), 0),
         in_free_(schedules.size(), 0),
-        core_free_(schedules.size(), 0) {
+        core_free_(schedules.size(), 0),
+        device_free_(schedules.size(), 0) {
     result_.finish_ns.assign(schedules.size(), 0);
     for (const Schedule& s : schedules) {
       first_.push_back(steps_);
@@ -44,13 +45,16 @@ class Machine {
         const At at{static_cast<int32_t>(r), i};
         waits_[id(at)] = s.steps[i].after_count;
         for (uint32_t b : s.after_of(s.steps[i])) followers_[id({at.rank, b})].push_back(i);
-        if (s.steps[i].after_count == 0) queue_.push({0, number_++, at});
+        if (s.steps[i].after_count == 0) queue_.push({0, number_++, at, Event::Kind::start});
       }
     }
     while (!queue_.empty()) {
-      auto [time, number, at] = queue_.top();
+      const Event event = queue_.top();
       queue_.pop();
-      start(at, time);
+      if (event.kind == Event::Kind::start)
+        start(event.at, event.time);
+      else
+        arrive(event.at, event.time);
     }
     if (finished_ != steps_) {
       TUTTI_ERROR("tune", "replay: {} of {} steps never end", steps_ - finished_, steps_);
@@ -62,9 +66,11 @@ class Machine {
 
  private:
   struct Event {
+    enum class Kind : uint8_t { start, arrive };
     double time;
     uint64_t number;  // events of one time go in the order they came
-    At at;
+    At at;            // of an arrival: the receiving step
+    Kind kind;
     bool operator>(const Event& other) const {
       return std::tie(time, number) > std::tie(other.time, other.number);
     }
@@ -86,7 +92,8 @@ class Machine {
     for (uint32_t next : followers_[id(at)]) {
       const At follower{at.rank, next};
       ready_[id(follower)] = std::max(ready_[id(follower)], time);
-      if (--waits_[id(follower)] == 0) queue_.push({ready_[id(follower)], number_++, follower});
+      if (--waits_[id(follower)] == 0)
+        queue_.push({ready_[id(follower)], number_++, follower, Event::Kind::start});
     }
   }
 
@@ -95,8 +102,9 @@ class Machine {
     switch (s.kind) {
       case StepKind::copy:
       case StepKind::reduce: {
-        double& core = core_free_[static_cast<size_t>(at.rank)];
-        const WorkCost& work = topology_.gpu_of(at.rank) >= 0 ? model_.device : model_.host;
+        const bool device = topology_.gpu_of(at.rank) >= 0;
+        double& core = (device ? device_free_ : core_free_)[static_cast<size_t>(at.rank)];
+        const WorkCost& work = device ? model_.device : model_.host;
         const double rate =
             s.kind == StepKind::copy ? work.copy_ns_per_byte : work.reduce_ns_per_byte;
         core = std::max(core, now) + bytes(s.to) * rate;
@@ -122,22 +130,37 @@ class Machine {
     posted_.erase(other);
     const double arrival = transfer(sender.rank, receiver.rank, bytes(step(sender).from), now);
     finish(sender, arrival);
-    finish(receiver, arrival);
+    queue_.push({arrival, number_++, receiver, Event::Kind::arrive});
   }
 
-  double transfer(int from, int to, double size, double now) {
+  // A message has come: the receiver's core takes it.
+  void arrive(const At& at, double now) {
+    double& core = core_free_[static_cast<size_t>(at.rank)];
+    core = std::max(core, now) + link(step(at).peer, at.rank, bytes(step(at).to)).recv_ns;
+    finish(at, core);
+  }
+
+  // Word without bytes needs no GPU.
+  const LinkCost& link(int from, int to, double size) const {
     const Distance distance = topology_.distance(from, to);
-    const bool far = distance == Distance::fabric;
-    const LinkCost& cost = far                                ? model_.fabric
-                           : distance == Distance::nvlink     ? model_.nvlink
-                           : distance == Distance::shared_gpu ? model_.nvlink
-                                                              : model_.node;
+    if (size == 0 && topology_.node_of(from) == topology_.node_of(to)) return model_.node;
+    return distance == Distance::fabric                                       ? model_.fabric
+           : distance == Distance::nvlink || distance == Distance::shared_gpu ? model_.nvlink
+                                                                              : model_.node;
+  }
+
+  // When the message is there, but for the receiver's core.
+  double transfer(int from, int to, double size, double now) {
+    const bool far = topology_.distance(from, to) == Distance::fabric;
+    const LinkCost& cost = link(from, to, size);
+    double& core = core_free_[static_cast<size_t>(from)];
+    core = std::max(core, now) + cost.send_ns;
     double& out = far ? nic(nics_out_, from) : out_free_[static_cast<size_t>(from)];
     double& in = far ? nic(nics_in_, to) : in_free_[static_cast<size_t>(to)];
-    out = in = std::max({out, in, now}) + size * cost.ns_per_byte;
+    out = in = std::max({out, in, core}) + size * cost.ns_per_byte;
     (far ? result_.messages_far : result_.messages_near) += 1;
     (far ? result_.bytes_far : result_.bytes_near) += static_cast<uint64_t>(size);
-    return out + cost.latency_ns;
+    return out + cost.latency_ns - cost.send_ns - cost.recv_ns;
   }
 
   using Nics = std::map<int, std::vector<double>>;
@@ -172,7 +195,7 @@ class Machine {
     double whole = 0;
     for (const At& member : entered)
       whole = std::max({whole, bytes(step(member).from), bytes(step(member).to)});
-    const LinkCost& cost = model_.group(group.level);
+    const LinkCost& cost = model_.group(whole == 0 ? Level::node : group.level);
     const double moved = group_bytes(group.coll, static_cast<double>(entered.size()), whole);
     const double end = now + cost.latency_ns + moved * cost.ns_per_byte;
     for (const At& member : entered) finish(member, end);
@@ -189,7 +212,7 @@ class Machine {
   std::vector<double> ready_;
   std::vector<uint32_t> waits_;
   std::vector<std::vector<uint32_t>> followers_;
-  std::vector<double> out_free_, in_free_, core_free_;
+  std::vector<double> out_free_, in_free_, core_free_, device_free_;
   Nics nics_out_, nics_in_;
   std::map<int, std::vector<std::vector<int32_t>>> matches_;
   std::map<std::tuple<int, int, uint32_t>, At> posted_;

@@ -21,9 +21,11 @@ struct Replay {
   uint64_t bytes_near = 0, bytes_far = 0;
 };
 
-// A message starts when both ends are posted and the links out of the sender and into the receiver are
-// free: their own inside a node, those of each end's GPU outside, or of its node. A rank reduces and copies one thing at a time. `internal` if the
-// schedules do not run to their end (verify says why).
+// A message starts when both ends are posted, the sender's core has done its part and the links out of
+// the sender and into the receiver are free: their own inside a node, those of each end's GPU outside, or
+// of its node. It ends when the receiver's core has done its part. A core does one thing at a time, and so
+// does a GPU, which reduces and copies for its ranks. `internal` if the schedules do not run to their end
+// (verify says why).
 Result<Replay> replay(std::span<const Schedule> schedules, const Topology& topology,
                       const CostModel& model, uint64_t element_bytes);
 

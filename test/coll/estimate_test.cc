@@ -68,6 +68,13 @@ TEST(Estimate, MessagesPartBetweenInsideAndOutside) {
   EXPECT_EQ(pairs.far.messages, 1);
   EXPECT_EQ(pairs.near.messages, 1);
   EXPECT_EQ(pairs.far.streams, 4);
+  EXPECT_EQ(pairs.near.sends, 3);
+  EXPECT_EQ(pairs.far.recvs, 12);
+  s.handle(tree, 8, 0);
+  EXPECT_DOUBLE_EQ(tree.near.sends, 4);
+  EXPECT_DOUBLE_EQ(tree.far.sends, 4);
+  EXPECT_TRUE(tree.in_turn && ring.in_turn);
+  EXPECT_FALSE(pairs.in_turn);
   Estimate alone;
   scale_of("rank:4").ring(alone, 3, 100);
   EXPECT_EQ(alone.near.messages, 3);

@@ -48,5 +48,41 @@ TEST(Cost, GrowsWithBytesAndRanks) {
     }
 }
 
+TEST(Cost, TheOverheadsOfAMessageArePartOfItsLatency) {
+  for (const CostModel& model : cost_models())
+    for (const LinkCost* link : {&model.node, &model.nvlink, &model.fabric}) {
+      EXPECT_GT(link->send_ns, 0) << model.name;
+      EXPECT_LE(link->send_ns + link->recv_ns, link->latency_ns) << model.name;
+    }
+}
+
+// A root that hears every rank is held up by its core, whatever the network's latency hides.
+TEST(Cost, ManyMessagesCostTheBusiestCore) {
+  const Agreed agreed = call(Coll::gather, 1);
+  const CostModel& model = cost_models()[0];
+  const Algorithm& linear = *find_algorithm(Coll::gather, "linear");
+  for (int nodes : {64, 1024}) {
+    const Scale scale(agreed, Topology::flat(nodes));
+    const uint64_t cost =
+        cost_ns(linear.estimate(agreed, scale, linear.standard_params()), scale, model);
+    EXPECT_GE(static_cast<double>(cost), (nodes - 1) * model.fabric.recv_ns);
+  }
+}
+
+TEST(Cost, LatenciesOfOneWayAddUpAndBytesOverlap) {
+  const Scale scale(call(Coll::bcast, 1), *parse_topology("node:2 rank:2"));
+  const CostModel& model = cost_models()[0];
+  Estimate e;
+  e.near = {3, 1 << 20};
+  e.far = {2, 1 << 20};
+  e.chunks = 1 << 20;
+  const double latencies = 3 * model.node.latency_ns + 2 * model.fabric.latency_ns;
+  const double longer = (1 << 20) * model.node.ns_per_byte;
+  e.in_turn = true;
+  EXPECT_NEAR(static_cast<double>(cost_ns(e, scale, model)), latencies + longer, 2);
+  e.in_turn = false;
+  EXPECT_NEAR(static_cast<double>(cost_ns(e, scale, model)), 3 * model.node.latency_ns + longer, 2);
+}
+
 }  // namespace
 }  // namespace tutti

@@ -61,6 +61,43 @@ TEST(Replay, StreamsShareTheirNodesNics) {
                    1020);
 }
 
+// Rank 0 sends to all others: its core begins one message after the other, theirs end one each.
+TEST(Replay, ACoreHasToDoWithOneMessageAfterTheOther) {
+  CostModel busy = plain;
+  busy.fabric.send_ns = 300;
+  busy.fabric.recv_ns = 200;
+  std::vector<Schedule> all(5);
+  for (int r = 0; r < 5; ++r) {
+    all[static_cast<size_t>(r)].input_count = all[static_cast<size_t>(r)].output_count = 1;
+    ScheduleBuilder b(all[static_cast<size_t>(r)], r, 5);
+    for (int peer = 1; peer < 5 && r == 0; ++peer) b.send(peer, {Space::input, 0, 1}, {});
+    if (r > 0) b.recv(0, {Space::output, 0, 1}, {});
+  }
+  // The last leaves after four beginnings.
+  EXPECT_DOUBLE_EQ(replay(all, Topology::flat(5), busy, 1)->makespan_ns, 4 * 300 + 2 + 500 + 200);
+  // To rank 0 from all: it ends one after the other.
+  for (int r = 0; r < 5; ++r)
+    for (Step& step : all[static_cast<size_t>(r)].steps) {
+      step.kind = r == 0 ? StepKind::recv : StepKind::send;
+      std::swap(step.from, step.to);
+      step.from.space = Space::input;
+      step.to.space = Space::output;
+    }
+  EXPECT_DOUBLE_EQ(replay(all, Topology::flat(5), busy, 1)->makespan_ns, 300 + 2 + 500 + 4 * 200);
+}
+
+TEST(Replay, WordWithoutBytesNeedsNoGpu) {
+  std::vector<Schedule> all(2);
+  for (int r = 0; r < 2; ++r) {
+    ScheduleBuilder b(all[static_cast<size_t>(r)], r, 2);
+    if (r == 0)
+      b.send(1, {}, {});
+    else
+      b.recv(0, {}, {});
+  }
+  EXPECT_DOUBLE_EQ(replay(all, *parse_topology("gpu:2"), plain, 1)->makespan_ns, 100);
+}
+
 TEST(Replay, AGroupStepEndsForAllAtOnce) {
   std::vector<Schedule> all(2);
   for (int r = 0; r < 2; ++r) {
