@@ -1,5 +1,5 @@
-// tutti-sim: generates the schedules of all ranks for a call, proves them, replays them on a cost model,
-// and prints them. No MPI, no network, any machine.
+// tutti-sim: generates the schedules of all ranks for a call, proves them, replays them on a cost model and
+// in SimGrid, and prints them. No MPI, no network, any machine.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -11,6 +11,9 @@
 #include "config.h"
 #include "sched/print.hpp"
 #include "sched/verify.hpp"
+#ifdef TUTTI_WITH_SIMGRID
+#include "simgrid_replay.hpp"
+#endif
 #include "tune/replay.hpp"
 #include "tune/select.hpp"
 
@@ -24,8 +27,19 @@ void put(const std::string& line) {
 struct Options {
   std::string coll = "allreduce", bytes = "1m", comm = "node:4", rule, model = "ib", show;
   int root = 0;
-  bool explain = false, messages = false;
+  bool explain = false, messages = false, simgrid = false, all = false;
 };
+
+#ifdef TUTTI_WITH_SIMGRID
+constexpr bool with_simgrid = true;
+#else
+constexpr bool with_simgrid = false;
+// Stands for what was not built in; nothing calls it.
+Result<double> simgrid_makespan_ns(std::span<const Schedule>, const Topology&, const CostModel&,
+                                   uint64_t) {
+  return Code::internal;
+}
+#endif
 
 // One call as all ranks see it: bytes of the vector, or of a block, as rules count them.
 std::vector<Problem> problems(const Options& options, Coll coll, uint64_t bytes, int nranks) {
@@ -61,6 +75,53 @@ int show(const std::string& how, const std::vector<Schedule>& all, uint64_t elem
   return 0;
 }
 
+// The schedules of all ranks; empty when one cannot be made or they are not proven, which is said.
+std::vector<Schedule> proven_schedules(const Choice& choice, const std::vector<Problem>& calls,
+                                       const Topology& topology) {
+  std::vector<Schedule> all(calls.size());
+  for (size_t r = 0; r < all.size(); ++r)
+    if (!generate(*choice.algorithm, calls[r], Place{static_cast<int>(r), topology, choice.params},
+                  all[r])
+             .ok())
+      return {};
+  const Verdict verdict = verify(calls, all);
+  if (verdict.proven) return all;
+  put(text("{}: {}\n", choice.algorithm->scheme, verdict.text));
+  return {};
+}
+
+std::string named(const Choice& choice) {
+  const std::string params = describe(*choice.algorithm, choice.params);
+  return text("{}{}{}", choice.algorithm->scheme, params.empty() ? "" : ",", params);
+}
+
+std::string print_us(double ns) {
+  return text("{:.2f}", ns / 1000);
+}
+
+// Every candidate: what select goes by, the replay and SimGrid.
+int print_all(const Explanation& why, const std::vector<Problem>& calls, const Topology& topology,
+              const CostModel& model) {
+  const uint64_t element_bytes = info(calls[0].agreed.dtype).extent;
+  put(text("{:>12} {:>12} {:>12}  algorithm (us)\n", "forecast", "replay", "SimGrid"));
+  for (const Candidate& candidate : why.candidates) {
+    if (!candidate.applies) continue;
+    const std::vector<Schedule> all = proven_schedules(candidate.choice, calls, topology);
+    if (all.empty()) return 1;
+    const Result<Replay> replayed = replay(all, topology, model, element_bytes);
+    if (!replayed.ok()) return 1;
+    std::string simgrid = "-";
+    if (with_simgrid) {
+      const Result<double> took = simgrid_makespan_ns(all, topology, model, element_bytes);
+      if (!took.ok()) return 1;
+      simgrid = print_us(*took);
+    }
+    put(text("{:>12} {:>12} {:>12}  {}\n", print_us(static_cast<double>(candidate.cost_ns)),
+             print_us(replayed->makespan_ns), simgrid, named(candidate.choice)));
+  }
+  return 0;
+}
+
 int simulate(const Options& options) {
   const auto coll = find_coll(options.coll);
   const auto bytes = setting::Bytes::parse(options.bytes);
@@ -72,6 +133,10 @@ int simulate(const Options& options) {
     std::fprintf(stderr, "tutti-sim: unknown collective, size, root or model\n");
     return 2;
   }
+  if (options.simgrid && !with_simgrid) {
+    std::fprintf(stderr, "tutti-sim: built without SimGrid\n");
+    return 2;
+  }
   Result<std::vector<TuneRule>> rules = parse_rules(*coll, options.rule);
   if (!rules.ok()) return 2;
   const std::vector<Problem> calls = problems(options, *coll, *bytes, nranks);
@@ -81,30 +146,24 @@ int simulate(const Options& options) {
   tuning.model = model;
   const Explanation why = explain(calls[0].agreed, *topology, tuning);
   if (options.explain) put(print(why));
+  if (options.all) return print_all(why, calls, *topology, *model);
   if (why.choice.algorithm == nullptr) {
     put("the MPI below does it\n");
     return 0;
   }
-  std::vector<Schedule> all(calls.size());
-  for (int r = 0; r < nranks; ++r) {
-    const auto at = static_cast<size_t>(r);
-    const Place place{r, *topology, why.choice.params};
-    if (!generate(*why.choice.algorithm, calls[at], place, all[at]).ok()) return 1;
-  }
-  const Verdict verdict = verify(calls, all);
+  const std::vector<Schedule> all = proven_schedules(why.choice, calls, *topology);
+  if (all.empty()) return 1;
   const uint64_t element_bytes = info(calls[0].agreed.dtype).extent;
-  if (options.show.empty()) {
-    const std::string params = describe(*why.choice.algorithm, why.choice.params);
-    put(text("{} {} by {}{}{} on {} ranks: {}\n", options.bytes, options.coll,
-             why.choice.algorithm->scheme, params.empty() ? "" : ",", params, nranks,
-             verdict.proven ? "proven" : verdict.text));
-  }
-  if (!verdict.proven) return 1;
   if (!options.show.empty()) return show(options.show, all, element_bytes, *model);
+  put(text("{} {} by {} on {} ranks: proven\n", options.bytes, options.coll, named(why.choice),
+           nranks));
   Result<Replay> result = replay(all, *topology, *model, element_bytes);
   if (!result.ok()) return 1;
   print_replay(*result);
-  return 0;
+  if (!options.simgrid) return 0;
+  const Result<double> took = simgrid_makespan_ns(all, *topology, *model, element_bytes);
+  if (took.ok()) put(text("time in SimGrid {} us\n", print_us(*took)));
+  return took.ok() ? 0 : 1;
 }
 
 int run(int argc, char** argv) {
@@ -120,6 +179,8 @@ int run(int argc, char** argv) {
   app.add_option("--show", options.show, "Print the schedules instead")
       ->check(CLI::IsMember({"text", "dot", "goal"}));
   app.add_flag("--explain", options.explain, "Print the candidates and why one was chosen");
+  app.add_flag("--simgrid", options.simgrid, "Replay in SimGrid, too");
+  app.add_flag("--all", options.all, "Prove and time every candidate instead");
   app.add_flag("--messages", options.messages,
                "As where no group steps (kernels, shared memory) work inside nodes");
   app.set_version_flag("--version", "tutti " PACKAGE_VERSION);
