@@ -96,6 +96,15 @@ class Communicator {
   // ended. Only needed while not settled.
   virtual Status start_below(Below below, Request& request) = 0;
 
+  // Calls that the ranks begin in orders of their own, each under a number that is the same on all ranks
+  // and greater than 0. Such a communicator is used for nothing else. Problem, its arrays and the request
+  // live until the call has finished; what was begun goes on its way by go().
+  // Valid once settled, equal on all ranks. True only where devices are possible: for host memory alone
+  // the base has persistent calls of its own.
+  virtual bool orders_starts() const { return false; }
+  virtual void begin_in_any_order(uint64_t, const Problem&, Request&) {}
+  virtual void go() {}
+
   // Waits for pending calls and gives the resources back. Called when the communicator is freed.
   virtual void close() = 0;
 

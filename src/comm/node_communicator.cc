@@ -66,8 +66,17 @@ Status NodeCommunicator::run(const Problem& problem) {
   return status;
 }
 
+void NodeCommunicator::begin_in_any_order(uint64_t number, const Problem& problem,
+                                          Request& request) {
+  std::call_once(order_made_,
+                 [&] { order_ = std::make_unique<StartOrder>(parts_.context, engine_); });
+  order_->enlist(number, problem, request);
+}
+
 void NodeCommunicator::close() {
   drain();
+  if (order_ != nullptr) order_->drain();
+  order_.reset();
   device_.reset();
   release_setup();
   parts_.close();

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "comm/host_habit.hpp"
 #include "comm/lane_communicator.hpp"
 #include "comm/node_call.hpp"
+#include "comm/start_order.hpp"
 
 namespace tutti {
 
@@ -29,6 +31,9 @@ class NodeCommunicator final : public LaneCommunicator<NodeCall> {
 
   Path choose_blocking(const Agreed& agreed) override;
   Status run(const Problem& problem) override;
+  bool orders_starts() const override { return device_ != nullptr; }
+  void begin_in_any_order(uint64_t number, const Problem& problem, Request& request) override;
+  void go() override { order_->go(); }
   void close() override;
   // Whether such a communicator may want calls of that collective.
   static bool may_want(Coll coll, bool device_possible);
@@ -43,6 +48,9 @@ class NodeCommunicator final : public LaneCommunicator<NodeCall> {
   NodeParts parts_;
   std::unique_ptr<DeviceGroup> device_;
   HostHabit habit_;
+  // Made by the first such call, of whatever thread.
+  std::once_flag order_made_;
+  std::unique_ptr<StartOrder> order_;
 };
 
 }  // namespace tutti

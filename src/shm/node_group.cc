@@ -98,6 +98,14 @@ Poll NodeGroup::gate() {
   return Poll::done();
 }
 
+bool NodeGroup::anyone_ahead() const {
+  for (const Member& member : members_)
+    if (member.slot->header[(sequence_ + 1) % 2].sequence.load(std::memory_order_acquire) >
+        sequence_)
+      return true;
+  return false;
+}
+
 std::byte* NodeGroup::in_lane(int rank, uint64_t round, bool large) const {
   const Member& member = members_[static_cast<size_t>(rank)];
   const size_t half = round % 2;

@@ -73,6 +73,8 @@ class NodeGroup {
   const Header& header(int rank) const { return slot(rank).header[sequence_ % 2]; }
   // First rank that gate() still waits for, -1 when none.
   int missing() const { return cursor_ < nranks() ? cursor_ : -1; }
+  // Between calls: whether some rank has entered the next one.
+  bool anyone_ahead() const;
 
   // Rounds. piece_bytes(true) is what a round can move through the large lanes.
   uint64_t next_round() const { return round_; }
