@@ -278,7 +278,7 @@ void LongDraft::place() {
   local.send_displs = local.recv_displs;
 }
 
-Status LongDraft::pack(bool keep) {
+Status LongDraft::reserve(bool keep) {
   for (int i = 0; i < nsides_; ++i) {
     Side& side = sides_[static_cast<size_t>(i)];
     if (side.direct() || side.bytes() == 0) continue;
@@ -288,10 +288,15 @@ Status LongDraft::pack(bool keep) {
       return Code::no_memory;
     }
   }
+  if (packing_ != nullptr) place();
+  return {};
+}
+
+Status LongDraft::pack(bool keep) {
+  TUTTI_TRY(reserve(keep));
   if (packing_ == nullptr) return {};
   const Status status = packing_->in();
   problem.local.error = status.code();
-  place();
   return status;
 }
 

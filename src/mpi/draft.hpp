@@ -79,7 +79,7 @@ class Packing {
   bool add(const void* buffer, const Blocks& blocks, Access access, size_t bytes, bool keep,
            std::byte** packed);
   Status in();
-  // Once, behind a call that was tutti's.
+  // Behind a call that was tutti's. Both once a call.
   Status out();
 
  private:
@@ -138,6 +138,7 @@ class PlainDraft {
   bool finish(const State& state, Args...) {
     return symmetric || look_at_ends(state);
   }
+  Status reserve(bool) { return {}; }
   Status pack(bool) { return {}; }
   std::shared_ptr<Packing> packing() const { return nullptr; }
 
@@ -282,7 +283,10 @@ class LongDraft {
   // After the sides were added.
   bool finish_movement(Coll coll, const State& state, int root);
 
-  // Makes the copies. A failure is in the Problem then, for the peers too. keep: as in Packing.
+  // Room for what has to be packed. A failure is in the Problem then, for the peers too. keep: as in
+  // Packing.
+  Status reserve(bool keep);
+  // The same, and packs.
   Status pack(bool keep);
   std::shared_ptr<Packing> packing() const { return packing_; }
 

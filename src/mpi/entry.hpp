@@ -59,7 +59,7 @@ int nonblocking(Layer layer, MPI_Comm comm, MPI_Request* request, const Next<Fun
   return pass_nonblocking<call>(passage, comm, request, next, given(args)...);
 }
 
-// MPI_X_init: the calls to come are the base's, on host copies where buffers are on a device.
+// MPI_X_init: the calls to come are tutti's, or the base's, on host copies where buffers are on a device.
 template <Call call, class Function, class... Args>
 int persistent(Layer layer, MPI_Comm comm, MPI_Info info, MPI_Request* request,
                const Next<Function>& next, Args... args) {
@@ -68,8 +68,15 @@ int persistent(Layer layer, MPI_Comm comm, MPI_Info info, MPI_Request* request,
   count_call(call);
   if (any_unsettled()) [[unlikely]]
     if (int error = keep_order(comm); error != MPI_SUCCESS) return error;
+  if constexpr (is_coll(call))
+    if (devices_possible && offered<call>() && !passes_all(comm)) [[unlikely]] {
+      bool taken = false;
+      const int error = native_persistent<call>(comm, request, taken, args...);
+      if (taken || error != MPI_SUCCESS) return error;
+    }
   if (native_required) [[unlikely]]
-    if (int error = refuse_below(comm, call, "persistent calls are the base's");
+    if (int error =
+            refuse_below(comm, call, "persistent calls on host memory alone are the base's");
         error != MPI_SUCCESS)
       return error;
   Ends ends;

@@ -31,6 +31,7 @@ namespace tutti::mpi {
 
 std::atomic<Phase> phase{Phase::before};
 uint32_t calls_offered = 0;
+bool devices_possible = false;
 
 namespace {
 
@@ -261,6 +262,7 @@ void begin(bool together) {
   const Job job = job_of(all);
   instance->network = job.network;
   calls_offered = offer(job, instance->config);
+  devices_possible = job.devices;
   native_required = config.require.native;
   phase = Phase::active;
 }
@@ -274,6 +276,7 @@ void end() {
   if (instance->config.stats) log::write(log::Level::info, "stats", describe_counters());
   phase = Phase::over;
   calls_offered = 0;
+  devices_possible = false;
   native_required = false;
   below.Comm_free.pmpi(&instance->self);
 }

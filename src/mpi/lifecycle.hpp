@@ -28,6 +28,8 @@ inline bool active() {
 // A bit for each Call that may be tutti's own in this job, equal on all ranks; what has none is for the
 // MPI below without another look. None before MPI_Init.
 extern uint32_t calls_offered;
+// Whether some rank of the job may see a device, equal on all ranks. False before MPI_Init.
+extern bool devices_possible;
 
 // For entries: takes up work where MPI was initialised before tutti came into the process.
 bool late_active();

@@ -12,6 +12,7 @@
 #include "mpi/draft.hpp"
 #include "mpi/lifecycle.hpp"
 #include "mpi/passing.hpp"
+#include "mpi/persistent.hpp"
 #include "mpi/required.hpp"
 
 namespace tutti::mpi {
@@ -44,12 +45,11 @@ int run_native(Call call, State& state, AnyDraft& draft) {
   // A failure is told to the peers by the call itself.
   Status status = draft.pack(false);
   if (const Status ran = state.communicator()->run(draft.problem); status.ok()) status = ran;
-  complete_finished();
-  if (!status.ok()) return raise(state.handle(), status);
   if constexpr (std::is_base_of_v<LongDraft, AnyDraft>)
-    if (draft.packing() != nullptr)
-      if (status = draft.packing()->out(); !status.ok()) return raise(state.handle(), status);
-  return MPI_SUCCESS;
+    if (status.ok() && draft.packing() != nullptr) status = draft.packing()->out();
+  // Behind all that drives pending calls.
+  complete_finished();
+  return status.ok() ? MPI_SUCCESS : raise(state.handle(), status);
 }
 
 // A call that the draft cannot make a Problem of, on its way to the base.
@@ -136,6 +136,72 @@ int native_nonblocking(const Passage& passage, MPI_Comm comm, MPI_Request* reque
   std::function<Status()> then;
   if (draft.packing() != nullptr) then = [packing = draft.packing()] { return packing->out(); };
   return start(*state, &draft.problem, {}, std::move(then), request);
+}
+
+// What the ranks tell each other of a persistent call, or-ed.
+inline constexpr int persistent_on_device = 1;  // some buffer is on a device
+inline constexpr int persistent_not_here = 2;   // this rank cannot have it as a native one
+
+// One such call, made: whether its buffers are on a device here, and the native one if it can be.
+struct PersistentOffer {
+  int flags = 0;
+  std::unique_ptr<PersistentCall> call;
+};
+
+// MPI_SUCCESS and *native: the same on all ranks. An error has been raised.
+int agree_on_persistent(State& state, int flags, bool* native);
+// The request of a call that all ranks have agreed on.
+void take_persistent(Call call, State& state, std::shared_ptr<Communicator> order,
+                     std::unique_ptr<PersistentCall> made, MPI_Request* request);
+
+// One that is not to be.
+void drop_persistent(PersistentCall& made);
+
+template <Call call, class... Args>
+PersistentOffer offer_persistent(State& state, Args... args) {
+  PersistentOffer offer;
+  offer.call = std::make_unique<PersistentCall>(state.handle());
+  if (Ends ends; memory::live() && find_ends(state.handle(), ends)) {
+    HostCopies copies;
+    describe(Of<call>(), copies, ends, args...);
+    if (copies.needed()) offer.flags = persistent_on_device;
+  }
+  offer.call->native = std::make_unique<NativePersistent>();
+  NativePersistent& native = *offer.call->native;
+  auto draft = std::make_shared<Draft<call>>();
+  const bool can = draft->begin(args...) == Begin::mine && draft->finish(state, args...) &&
+                   state.communicator()->choose(draft->problem.agreed) == Path::native &&
+                   draft->reserve(true).ok() &&
+                   take_persistent_slot(state.handle(), &native.slot) == MPI_SUCCESS;
+  if (!can) offer.flags |= persistent_not_here;
+  native.packing = draft->packing();
+  native.problem = &draft->problem;
+  native.draft = std::move(draft);
+  return offer;
+}
+
+// taken: it is native, on all ranks. Everything up to the agreement is equal on all ranks, and so is whether
+// they come to it. Persistent calls are made by all ranks in one order, and making them may wait for others.
+template <Call call, class... Args>
+int native_persistent(MPI_Comm comm, MPI_Request* request, bool& taken, Args... args) {
+  State* state = nullptr;
+  if (int error = get_state(comm, &state); error != MPI_SUCCESS) return error;
+  if (state == nullptr || state->communicator() == nullptr) return MPI_SUCCESS;
+  if (!state->settled())
+    if (int error = settle(*state); error != MPI_SUCCESS) return error;
+  const Communicator& communicator = *state->communicator();
+  if (!communicator.orders_starts() || !communicator.wants(coll_of(call))) return MPI_SUCCESS;
+  PersistentOffer offer = offer_persistent<call>(*state, args...);
+  bool native = false;
+  int error = agree_on_persistent(*state, offer.flags, &native);
+  std::shared_ptr<Communicator> order;
+  if (native) order = state->order_of_starts(&error);
+  taken = order != nullptr;
+  if (taken)
+    take_persistent(call, *state, std::move(order), std::move(offer.call), request);
+  else
+    drop_persistent(*offer.call);
+  return error;
 }
 
 }  // namespace tutti::mpi

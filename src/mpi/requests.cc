@@ -56,6 +56,7 @@ void give_back(Slot* slot) {
   slot->then = nullptr;
   slot->handle = MPI_REQUEST_NULL;
   slot->failed = false;
+  slot->persistent = false;
   slot->next = pool().free;
   pool().free = slot;
 }
@@ -85,6 +86,7 @@ void complete(Slot* slot) {
   // Read before the program can see the completion and hand the slot on.
   const int tag = slot->tag;
   if (slot->then != nullptr && slot->status.ok()) slot->status = slot->then();
+  const bool persistent = slot->persistent;
   const bool kept = !slot->status.ok();
   if (kept) {
     slot->failed = true;
@@ -95,7 +97,7 @@ void complete(Slot* slot) {
   if (below.Send(nullptr, 0, MPI_BYTE, 0, tag, runtime().self) != MPI_SUCCESS)
     TUTTI_ERROR("mpi", "the MPI below refused to complete request {} of tutti", tag);
   slots_in_use.fetch_sub(1, std::memory_order_release);
-  if (!kept) give_back(slot);
+  if (!kept && !persistent) give_back(slot);
 }
 
 // ---- Progress.
@@ -216,16 +218,24 @@ Function symbol(const char* name) {
 
 }  // namespace
 
-int take_slot(MPI_Comm comm, Slot** taken) {
-  Slot* slot = pop_slot();
+namespace {
+
+void renew(Slot* slot) {
   slot->request.operation = nullptr;
   slot->request.record = CallRecord();
   slot->request.started = false;
   slot->request.done.store(false, std::memory_order_relaxed);
   slot->request.finished = &on_finished;
   slot->request.token = slot;
-  slot->comm = comm;
   slot->status = Status();
+}
+
+}  // namespace
+
+int take_slot(MPI_Comm comm, Slot** taken) {
+  Slot* slot = pop_slot();
+  renew(slot);
+  slot->comm = comm;
   MPI_Request handle = MPI_REQUEST_NULL;
   const int error = below.Irecv(nullptr, 0, MPI_BYTE, 0, slot->tag, runtime().self, &handle);
   if (error != MPI_SUCCESS) {
@@ -236,6 +246,31 @@ int take_slot(MPI_Comm comm, Slot** taken) {
   slots_in_use.fetch_add(1, std::memory_order_relaxed);
   *taken = slot;
   return MPI_SUCCESS;
+}
+
+int take_persistent_slot(MPI_Comm comm, Slot** taken) {
+  Slot* slot = pop_slot();
+  slot->comm = comm;
+  MPI_Request handle = MPI_REQUEST_NULL;
+  const int error = below.Recv_init(nullptr, 0, MPI_BYTE, 0, slot->tag, runtime().self, &handle);
+  if (error != MPI_SUCCESS) {
+    give_back(slot);
+    return error;
+  }
+  slot->handle = handle;
+  slot->persistent = true;
+  *taken = slot;
+  return MPI_SUCCESS;
+}
+
+void start_slot(Slot* slot) {
+  renew(slot);
+  slots_in_use.fetch_add(1, std::memory_order_relaxed);
+}
+
+void give_back_persistent_slot(Slot* slot) {
+  if (slot->failed) failures_unseen.fetch_sub(1, std::memory_order_relaxed);
+  give_back(slot);
 }
 
 void drop_slot(Slot* slot) {
@@ -249,11 +284,14 @@ void drop_slot(Slot* slot) {
 void complete_finished() {
   if (finished_slots.load(std::memory_order_relaxed) == nullptr) [[likely]]
     return;
-  Slot* slot = finished_slots.exchange(nullptr, std::memory_order_acquire);
-  while (slot != nullptr) {
-    Slot* next = slot->next;
-    complete(slot);
-    slot = next;
+  // What is still to be done of a call may drive others to their end, and nobody looks again once nothing is
+  // pending.
+  while (Slot* slot = finished_slots.exchange(nullptr, std::memory_order_acquire)) {
+    while (slot != nullptr) {
+      Slot* next = slot->next;
+      complete(slot);
+      slot = next;
+    }
   }
 }
 
@@ -263,7 +301,8 @@ void drive() {
 }
 
 void forget_comm(MPI_Comm comm) {
-  if (requests_quiet()) return;
+  if (any_persistent()) forget_persistent_comm(comm);
+  if (requests_quiet() && !any_persistent()) return;
   std::lock_guard<std::mutex> lock(pool().mutex);
   for (Slot& slot : pool().slots)
     if (slot.comm == comm) slot.comm = MPI_COMM_SELF;
@@ -370,7 +409,10 @@ Failure see_failure(MPI_Request handle) {
   if (slot == nullptr || !slot->failed) return {};
   Failure failure = {error_code(slot->status), slot->comm};
   failures_unseen.fetch_sub(1, std::memory_order_relaxed);
-  give_back(slot);
+  if (slot->persistent)
+    slot->failed = false;
+  else
+    give_back(slot);
   return failure;
 }
 
@@ -384,9 +426,9 @@ bool failures() {
 }
 
 // After a call that completed that one request.
-int report_one(int error, MPI_Request given, const MPI_Request& now) {
+int report_one(int error, MPI_Request given) {
   if (error == MPI_SUCCESS && any_persistent()) error = end_persistent(given);
-  if (!failures() || error != MPI_SUCCESS || now == given) return error;
+  if (!failures() || error != MPI_SUCCESS) return error;
   const Failure failure = see_failure(given);
   return failure.code == MPI_SUCCESS ? error : raise_failure(failure, failure.code);
 }
@@ -463,7 +505,7 @@ int Wait(Layer layer, MPI_Request* request, MPI_Status* status) {
         return code;
       }))
     error = passage.pass(below.Wait, request, status);
-  return report_one(error, given, *request);
+  return report_one(error, given);
 }
 
 int Waitall(Layer layer, int count, MPI_Request* requests, MPI_Status* statuses) {
@@ -497,7 +539,7 @@ int Waitany(Layer layer, int count, MPI_Request* requests, int* index, MPI_Statu
       }))
     error = passage.pass(below.Waitany, count, requests, index, status);
   if (error != MPI_SUCCESS || *index == MPI_UNDEFINED) return error;
-  return report_one(error, given[*index], requests[*index]);
+  return report_one(error, given[*index]);
 }
 
 int Waitsome(Layer layer, int incount, MPI_Request* requests, int* outcount, int* indices,
@@ -525,7 +567,7 @@ int Test(Layer layer, MPI_Request* request, int* flag, MPI_Status* status) {
   const MPI_Request given = *request;
   drive();
   const int error = passage.pass(below.Test, request, flag, status);
-  return *flag != 0 ? report_one(error, given, *request) : error;
+  return *flag != 0 ? report_one(error, given) : error;
 }
 
 int Testall(Layer layer, int count, MPI_Request* requests, int* flag, MPI_Status* statuses) {
@@ -549,7 +591,7 @@ int Testany(Layer layer, int count, MPI_Request* requests, int* index, int* flag
   drive();
   const int error = passage.pass(below.Testany, count, requests, index, flag, status);
   if (error != MPI_SUCCESS || *flag == 0 || *index == MPI_UNDEFINED) return error;
-  return report_one(error, given[*index], requests[*index]);
+  return report_one(error, given[*index]);
 }
 
 int Testsome(Layer layer, int incount, MPI_Request* requests, int* outcount, int* indices,
@@ -570,7 +612,7 @@ int Request_get_status(Layer layer, MPI_Request request, int* flag, MPI_Status* 
   if (quiet(passage)) return passage.pass(below.Request_get_status, request, flag, status);
   drive();
   const int error = passage.pass(below.Request_get_status, request, flag, status);
-  return error == MPI_SUCCESS && *flag != 0 ? end_persistent(request) : error;
+  return error == MPI_SUCCESS && *flag != 0 ? end_bounced(request) : error;
 }
 
 namespace {
@@ -579,7 +621,7 @@ namespace {
 // MPIs say so; the receive behind a request of tutti could be freed and cancelled.
 template <class Function>
 int refuse_collective(const Passage& passage, const Next<Function>& next, MPI_Request* request) {
-  if (!quiet(passage) && request != nullptr) {
+  if (!requests_quiet() && passage.outermost() && active() && request != nullptr) {
     if (const Slot* slot = find_slot(*request)) {
       below.Comm_call_errhandler(slot->comm, MPI_ERR_REQUEST);
       return MPI_ERR_REQUEST;
@@ -592,12 +634,19 @@ int refuse_collective(const Passage& passage, const Next<Function>& next, MPI_Re
 
 int Request_free(Layer layer, MPI_Request* request) {
   Passage passage(layer);
-  if (any_persistent() && passage.outermost() && request != nullptr) forget_persistent(*request);
+  if (any_persistent() && passage.outermost() && request != nullptr && forget_persistent(*request))
+    return passage.pass(below.Request_free, request);
   return refuse_collective(passage, below.Request_free, request);
 }
 
 int Cancel(Layer layer, MPI_Request* request) {
-  return refuse_collective(Passage(layer), below.Cancel, request);
+  Passage passage(layer);
+  if (passage.outermost() && request != nullptr)
+    if (const PersistentCall* call = find_native_persistent(*request)) {
+      below.Comm_call_errhandler(call->comm, MPI_ERR_REQUEST);
+      return MPI_ERR_REQUEST;
+    }
+  return refuse_collective(passage, below.Cancel, request);
 }
 
 }  // namespace own

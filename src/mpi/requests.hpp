@@ -26,7 +26,8 @@
 
 namespace tutti::mpi {
 
-// One pending call. Owned by the pool; given back when it has completed.
+// One pending call, or a persistent one and its starts. Owned by the pool; given back when it has completed,
+// a persistent one when its request is freed.
 struct Slot {
   Request request;                       // the engine's end
   Lane lane;                             // for operations that belong to no communicator
@@ -38,6 +39,7 @@ struct Slot {
   Status status;
   int tag = 0;
   bool failed = false;  // completed with an error that the program has not seen yet
+  bool persistent = false;
   Slot* next = nullptr;
 };
 
@@ -45,6 +47,13 @@ struct Slot {
 int take_slot(MPI_Comm comm, Slot** slot);
 // Gives back a slot whose call did not begin; the program has not seen its handle.
 void drop_slot(Slot* slot);
+
+// A slot for the starts of one persistent call: its handle is a persistent receive.
+int take_persistent_slot(MPI_Comm comm, Slot** slot);
+// The base has started the receive: the call is about to begin.
+void start_slot(Slot* slot);
+// While it is inactive. The handle stays, for the base to free.
+void give_back_persistent_slot(Slot* slot);
 
 // Calls that are not complete, and failures not yet seen.
 extern std::atomic<int> slots_in_use;

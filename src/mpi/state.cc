@@ -14,6 +14,7 @@
 #include "mpi/bounce.hpp"
 #include "mpi/entry.hpp"
 #include "mpi/lifecycle.hpp"
+#include "mpi/persistent.hpp"
 #include "mpi/requests.hpp"
 #include "tutti.h"
 
@@ -170,6 +171,30 @@ int State::extent(Extent extent) const {
   return extent == Extent::ranks ? nranks_ : neighbours(handle_, rank_, extent);
 }
 
+std::shared_ptr<Communicator> State::order_of_starts(int* error) {
+  *error = MPI_SUCCESS;
+  if (order_tried_) return order_of_starts_;
+  order_tried_ = true;
+  BaseComm base = base_of(*this);
+  base.name += " (persistent calls)";
+  const auto close = [](Communicator* communicator) {
+    communicator->close();
+    delete communicator;
+  };
+  std::shared_ptr<Communicator> made(
+      Communicator::open(base, runtime().engine, runtime().config).release(), close);
+  if (const Status status = made->settle(); !status.ok()) {
+    *error = raise(handle_, status);
+    return nullptr;
+  }
+  if (made->orders_starts())
+    order_of_starts_ = std::move(made);
+  else if (rank_ == 0)
+    TUTTI_WARN("mpi", "{}: persistent calls on device buffers go through host copies: {}",
+               name_of(handle_), made->describe());
+  return order_of_starts_;
+}
+
 void States::list(State* state) {
   std::lock_guard<std::mutex> lock(mutex_);
   all_.push_back(state);
@@ -266,6 +291,8 @@ void States::close(State& state) {
   if (state.communicator() == nullptr || state.closed_) return;
   state.closed_ = true;
   state.communicator()->close();
+  // Those that the program may still start hold it, too.
+  state.order_of_starts_.reset();
   complete_finished();
   sweep();
 }
@@ -316,6 +343,7 @@ void States::close_all() {
     for (State* state : all_)
       if (state->communicator() != nullptr) open.push_back(state);
   }
+  close_persistent();
   for (State* state : open) close(*state);
   sweep();
   // All ranks of a communicator have a State of it or none has. Connections may be left of one that is

@@ -55,6 +55,12 @@ class State {
   // time.
   bool settled() const { return settled_.load(std::memory_order_acquire); }
 
+  // A second state that orders starts, for persistent calls (persistent.hpp), and the number of the next such
+  // call. Made by the first one, which all ranks make together; null where none can be had, on all ranks
+  // alike, which is said once. Settled ones only.
+  std::shared_ptr<Communicator> order_of_starts(int* error);
+  uint64_t next_persistent() { return ++persistent_; }
+
  private:
   friend class States;
   MPI_Comm handle_;
@@ -63,6 +69,9 @@ class State {
   bool closed_ = false;
   std::atomic<bool> settled_{true};
   std::unique_ptr<Communicator> communicator_;
+  std::shared_ptr<Communicator> order_of_starts_;
+  bool order_tried_ = false;
+  uint64_t persistent_ = 0;
   std::vector<std::shared_ptr<Deferral>> deferrals_;  // under the lock of States
 };
 

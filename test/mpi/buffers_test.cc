@@ -30,6 +30,7 @@
 
 #include "complete.hpp"
 #include "kinds.hpp"
+#include "knobs.hpp"
 
 namespace {
 
@@ -684,35 +685,6 @@ std::string compare(const char* what, const std::vector<char>& expected,
   return "";
 }
 
-// A function for tests of the module that is loaded.
-void* module_symbol(const char* in_emu, const char* in_cuda) {
-  struct Search {
-    const char* library;
-    const char* symbol;
-    void* found;
-  };
-  for (Search search :
-       {Search{"libtutti_emu.so", in_emu, nullptr}, Search{"libtutti_cuda.so", in_cuda, nullptr}}) {
-    dl_iterate_phdr(
-        [](dl_phdr_info* info, size_t, void* out) {
-          auto& what = *static_cast<Search*>(out);
-          if (std::strstr(info->dlpi_name, what.library) == nullptr) return 0;
-          void* handle = dlopen(info->dlpi_name, RTLD_NOLOAD | RTLD_NOW);
-          if (handle != nullptr) what.found = dlsym(handle, what.symbol);
-          return what.found != nullptr ? 1 : 0;
-        },
-        &search);
-    if (search.found != nullptr) return search.found;
-  }
-  return nullptr;
-}
-
-// The knobs of the module that is loaded, its faults among them; -1 for those that it has not.
-int set_knob(const char* knob, long value) {
-  void* set = module_symbol("tutti_emu_set", "tutti_cuda_set");
-  return set == nullptr ? -1 : reinterpret_cast<int (*)(const char*, long)>(set)(knob, value);
-}
-
 constexpr const char* fault_knobs[] = {"refuse_launch", "refuse_alloc", "refuse_export",
                                        "refuse_import", "fault_launch"};
 
@@ -857,7 +829,7 @@ bool mpich_fails(const Case& c) {
 
 // Whether kernels do it on device memory.
 bool by_kernels(const Case& c) {
-  if (c.comm->inter || c.form == Form::persistent) return false;
+  if (c.comm->inter) return false;
   for (const char* name : {"Allreduce", "Reduce", "Bcast", "Gather", "Scatter", "Allgather",
                            "Alltoall", "Reduce_scatter_block"})
     if (is(*c.row, name)) return true;
@@ -917,7 +889,7 @@ Case draw(const World& world, Random& shared) {
 }
 
 // An allreduce whose first launch fails on every rank must end with an error. Among the drawn cases there may
-// be none: persistent calls are below, and many a fault meets a case whose call does not use what fails.
+// be none: many a fault meets a case whose call does not use what fails.
 std::string run_failing_case(const World& world, Random& shared, Random& local, Tally& tally) {
   Case c{};
   c.row = std::find_if(std::begin(collectives), std::end(collectives),
