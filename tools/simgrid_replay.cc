@@ -274,8 +274,10 @@ class Simulation {
     double whole = 0;
     for (const At& member : entered)
       whole = std::max({whole, bytes(step(member).from), bytes(step(member).to)});
-    const LinkCost& cost = model_.group(whole == 0 ? Level::node : group.level);
-    const double moved = group_bytes(group.coll, static_cast<double>(entered.size()), whole);
+    const bool word = whole == 0 && group.level != Level::fabric;
+    const LinkCost& cost = model_.group(word ? Level::node : group.level);
+    const double moved =
+        group_bytes(group.coll, group.level, static_cast<double>(entered.size()), whole);
     after(cost.latency_ns + moved * cost.ns_per_byte, [this, members = entered] {
       for (const At& member : members) finish(member);
     });

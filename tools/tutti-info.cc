@@ -112,6 +112,7 @@ int print_explanation(const std::string& coll_name, const std::string& size,
   tuning.rules = *rules;
   tuning.table = table->rows;
   tuning.groups = !messages;
+  tuning.switches = true;  // where the topology has them
   put(text("{} of {} bytes, {} ranks on {} nodes, cost model {}\n", coll_name, *bytes,
            topology->nranks, topology->node_count(), cost_models()[0].name));
   put(print(explain(agreed, *topology, tuning)));

@@ -143,6 +143,7 @@ int simulate(const Options& options) {
   Tuning tuning;
   tuning.rules = *rules;
   tuning.groups = !options.messages;
+  tuning.switches = true;  // where the topology has them
   tuning.model = model;
   const Explanation why = explain(calls[0].agreed, *topology, tuning);
   if (options.explain) put(print(why));

@@ -13,10 +13,11 @@ constexpr Coll collectives[] = {Coll::allreduce};
 constexpr Param parameters[] = {
     chunk_param,
     inner_param,
-    {"top", Param::Unit::choice, 0, 0, 3, "Algorithm between the units.",
-     "recursive_doubling|rabenseifner|ring|double_tree"},
+    {"top", Param::Unit::choice, 0, 0, 4, "Algorithm between the units.",
+     "recursive_doubling|rabenseifner|ring|double_tree|in_network"},
     rails_param};
-constexpr const char* tops[] = {"recursive_doubling", "rabenseifner", "ring", "double_tree"};
+constexpr const char* tops[] = {"recursive_doubling", "rabenseifner", "ring", "double_tree",
+                                "in_network"};
 
 const Algorithm* top_of(const Params& params) {
   return find_algorithm(Coll::allreduce, tops[params[2]]);

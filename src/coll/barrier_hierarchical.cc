@@ -10,8 +10,9 @@ namespace {
 constexpr Coll collectives[] = {Coll::barrier};
 constexpr Param parameters[] = {
     inner_param,
-    {"top", Param::Unit::choice, 0, 0, 1, "Algorithm between the units.", "dissemination|knomial"}};
-constexpr const char* tops[] = {"dissemination", "knomial"};
+    {"top", Param::Unit::choice, 0, 0, 2, "Algorithm between the units.",
+     "dissemination|knomial|in_network"}};
+constexpr const char* tops[] = {"dissemination", "knomial", "in_network"};
 
 const Algorithm* top_of(const Params& params) {
   return find_algorithm(Coll::barrier, tops[params[1]]);

@@ -31,8 +31,9 @@ double log2_up(double n) {
 
 }  // namespace
 
-double group_bytes(Coll coll, double members, double whole) {
+double group_bytes(Coll coll, Level level, double members, double whole) {
   if (coll == Coll::barrier) return 0;
+  if (level == Level::fabric) return whole;
   return (coll == Coll::allreduce ? 2 : 1) * whole * (1 - 1 / std::max(1.0, members));
 }
 

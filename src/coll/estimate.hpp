@@ -24,7 +24,8 @@ struct Load {
 
 // Bytes that a member of a group step passes on when the whole that the members share is `whole`
 // long: all but its own part, twice where the whole is first reduced and then gathered.
-double group_bytes(Coll coll, double members, double whole);
+// Switches of the fabric get the whole once.
+double group_bytes(Coll coll, Level level, double members, double whole);
 
 struct Estimate {
   Load near;           // inside nodes
@@ -33,6 +34,8 @@ struct Estimate {
   double copied = 0;   // bytes that it moves in its own memory
   double groups = 0;   // group steps one after the other, and bytes that a rank gives to them
   double group_bytes = 0;
+  double switch_steps = 0;  // the same of the switches of the fabric
+  double switch_bytes = 0;
   double chunks = 1;     // pieces whose near and far parts overlap
   bool in_turn = false;  // near and far messages of one way come in turn: only their bytes overlap
 };

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/log.hpp"
+#include "coll/in_network.hpp"
 
 namespace tutti {
 
@@ -189,6 +190,7 @@ bool is_ordered(const Agreed& agreed) {
 }
 
 bool top_applies(const Algorithm& top, const Agreed& agreed, const Topology& topology) {
+  if (is_in_network(top)) return switches_do(agreed, topology);
   return top.applies(agreed, topology, top.standard_params());
 }
 
@@ -239,7 +241,7 @@ void add_inside(Estimate& e, const Scale& scale, Coll coll, double slices, doubl
   if (scale.near <= 1) return;
   if (inner == Inner::groups) {
     e.groups += e.chunks;
-    e.group_bytes += group_bytes(coll, scale.near, whole);
+    e.group_bytes += group_bytes(coll, scale.inside, scale.near, whole);
     return;
   }
   // To or from one owner it is a tree of whole vectors.
@@ -266,6 +268,8 @@ void add_top(Estimate& e, const Algorithm& top, Coll coll, const Scale& scale, d
   e.far.sends += one.far.sends * e.chunks;
   e.far.recvs += one.far.recvs * e.chunks;
   e.far.bytes += one.far.bytes * e.chunks;
+  e.switch_steps += one.switch_steps * e.chunks;
+  e.switch_bytes += one.switch_bytes * e.chunks * slices;
   e.far.streams = std::max(e.far.streams, slices * one.far.streams);
   e.reduced += one.reduced * e.chunks;
   e.copied += one.copied * e.chunks;
@@ -409,13 +413,25 @@ void Composition::group_step(Strand& strand, Level level, Coll coll, int root,
   group.members.assign(members.begin(), members.end());
   group.counts.assign(counts.begin(), counts.end());
   std::vector<Id> after = strand.ends;
-  after.push_back(last_group_);
-  last_group_ = builder_.group(std::move(group), from, to, std::span<const Id>(after), tag);
-  strand.ends = {last_group_};
+  Id& last = level == Level::fabric ? last_switch_step_ : last_group_;
+  after.push_back(last);
+  last = builder_.group(std::move(group), from, to, std::span<const Id>(after), tag);
+  strand.ends = {last};
 }
 
 Status Composition::sub(Strand& strand, const Part& what, std::span<const int32_t> team, Ref from,
                         Ref to, uint32_t tag) {
+  // A team of one has nothing for the switches to do; any algorithm makes that a copy.
+  if (is_in_network(*what.algorithm)) {
+    if (team.size() > 1) {
+      group_step(strand, Level::fabric, what.coll, 0, team, {}, from, to, strand.number);
+      return {};
+    }
+    Part other = what;
+    other.algorithm = find_algorithm(
+        what.coll, what.coll == Coll::barrier ? "dissemination" : "recursive_doubling");
+    return sub(strand, other, team, from, to, tag);
+  }
   Problem problem = problem_;
   problem.agreed.coll = what.coll;
   problem.agreed.root = what.root;

@@ -88,8 +88,8 @@ Estimate estimate_blocks(Coll coll, const Algorithm* top, const Scale& scale, in
 
 // What compositions are made of: phases of one chunk after another, written into one schedule.
 // Chunks that are `depth` apart share scratch, so the later one comes after all of the earlier.
-// Group steps of one rank form one chain, equal on all ranks of a unit, so engines may serialise
-// them.
+// Group steps of one rank inside units form one chain, equal on all ranks of a unit, so engines may
+// serialise them; those of the fabric's switches form another, so that both overlap.
 class Composition {
  public:
   struct Setting {
@@ -158,7 +158,7 @@ class Composition {
   uint32_t phases_;
   uint32_t stride_;  // tags of one phase
   std::vector<Arena> arenas_;
-  Id last_group_ = no_step;
+  Id last_group_ = no_step, last_switch_step_ = no_step;
   Schedule part_;
 };
 

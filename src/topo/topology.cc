@@ -94,6 +94,7 @@ Topology Topology::restricted(const std::vector<int32_t>& some) const {
   Topology part;
   part.nranks = static_cast<int>(some.size());
   part.nodes = nodes;
+  part.sharp = sharp;
   for (int32_t rank : some) part.ranks.push_back({node_of(rank), gpu_of(rank)});
   return part;
 }
@@ -148,6 +149,7 @@ uint64_t Topology::hash() const {
     hash.add(static_cast<uint64_t>(place.node));
     hash.add(static_cast<uint64_t>(place.gpu));
   }
+  hash.add(static_cast<uint64_t>(sharp));
   return hash.value();
 }
 
@@ -174,7 +176,8 @@ Status refuse(std::string_view text, std::string_view why) {
 
 Status parse_word(std::string_view text, std::string_view word, std::vector<uint64_t>*& list,
                   Words& words) {
-  constexpr std::string_view known[] = {"node", "gpu", "nic", "rank", "nvlink", "numa", "switch"};
+  constexpr std::string_view known[] = {"node",   "gpu",  "nic",    "rank",
+                                        "nvlink", "numa", "switch", "sharp"};
   const size_t colon = word.find(':');
   std::string_view value = word;
   if (colon != std::string_view::npos) {
@@ -263,6 +266,8 @@ Result<Topology> parse_topology(std::string_view text) {
   }
   if (total == 0) return refuse(text, "no rank");
   topology.nranks = static_cast<int>(total);
+  topology.sharp = static_cast<int>(words->at("sharp", 0, 0));
+  if (topology.sharp > 3) return refuse(text, "sharp is a generation of switches, 1 to 3");
   if (!words->round)
     for (const auto& node : places)
       topology.ranks.insert(topology.ranks.end(), node.begin(), node.end());

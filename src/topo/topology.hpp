@@ -8,6 +8,7 @@
 //   rank:16         ranks a node, dealt to its GPUs in runs; left out: one a GPU, or one where
 //   there is none nvlink:4        GPUs in an NVLink domain; more than a node has: domains span
 //   nodes; 1: no NVLink numa:2 switch:4 parts of a node that GPUs and NICs are spread over
+//   sharp:2         switches of the fabric compute: generation 1 (Switch-IB 2), 2 (Quantum), 3 (Quantum-2)
 //   order:round     ranks go round the nodes instead of filling one after the other
 // JSON form, for recorded machines: see topology_json.cc and test/machines.
 #pragma once
@@ -68,6 +69,7 @@ struct Topology {
   int nranks = 1;
   std::vector<Node> nodes;
   std::vector<RankPlace> ranks;  // nranks long; empty: one rank a node and no GPU
+  int sharp = 0;                 // generation of the fabric's switches that compute; 0: none do
 
   int node_of(int rank) const { return ranks.empty() ? rank : ranks[index(rank)].node; }
   int gpu_of(int rank) const { return ranks.empty() ? -1 : ranks[index(rank)].gpu; }

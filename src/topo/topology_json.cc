@@ -102,6 +102,8 @@ Result<Topology> parse_topology_json(std::string_view text) {
     const bool global = from.value("nvlink_global", false);
     for (const json& node : from.at("nodes")) append_nodes(node, global, topology, next_domain);
     append_ranks(from, topology);
+    topology.sharp = from.value("sharp", 0);
+    if (topology.sharp < 0 || topology.sharp > 3) throw std::out_of_range("sharp");
     return topology;
   } catch (const std::exception& error) {
     TUTTI_ERROR("topo", "topology in JSON: {}", error.what());
@@ -125,7 +127,9 @@ std::string to_json(const Topology& topology) {
   }
   for (int r = 0; r < topology.nranks; ++r)
     ranks.push_back({{"node", topology.node_of(r)}, {"gpu", topology.gpu_of(r)}});
-  return json{{"nvlink_global", true}, {"nodes", nodes}, {"ranks", ranks}}.dump(1);
+  json all{{"nvlink_global", true}, {"nodes", nodes}, {"ranks", ranks}};
+  if (topology.sharp != 0) all["sharp"] = topology.sharp;
+  return all.dump(1);
 }
 
 }  // namespace tutti

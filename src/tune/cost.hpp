@@ -34,10 +34,13 @@ struct CostModel {
   WorkCost host, device;
   // A group step at its level: its start and end, and a byte that a member passes on in it.
   LinkCost shared_gpu_group, nvlink_group, node_group;
+  LinkCost
+      switch_group;  // by the fabric's switches; no latency: no figures, and never chosen by cost
 
   const LinkCost& group(Level level) const {
     return level == Level::shared_gpu ? shared_gpu_group
            : level == Level::nvlink   ? nvlink_group
+           : level == Level::fabric   ? switch_group
                                       : node_group;
   }
 };
@@ -54,7 +57,8 @@ std::span<const CostModel> cost_models();
 const CostModel* find_cost_model(std::string_view name);
 std::span<const Figure> figures(const CostModel& model);
 
-// Whole nanoseconds: equal on all ranks, so that ties are ties everywhere.
+// Whole nanoseconds: equal on all ranks, so that ties are ties everywhere. The largest number where the
+// model has no figures for it.
 uint64_t cost_ns(const Estimate& estimate, const Scale& scale, const CostModel& model);
 
 }  // namespace tutti

@@ -3,21 +3,25 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "coll/in_network.hpp"
 
 namespace tutti {
 
 namespace {
 
-bool does(const Choice& choice, const Agreed& agreed, const Topology& topology) {
-  return choice.algorithm == nullptr || choice.algorithm->applies(agreed, topology, choice.params);
+bool does(const Choice& choice, const Agreed& agreed, const Topology& topology, bool switches) {
+  if (choice.algorithm == nullptr) return true;
+  if (!switches && uses_switches(*choice.algorithm, choice.params)) return false;
+  return choice.algorithm->applies(agreed, topology, choice.params);
 }
 
 // First rule that matches and can do the call; those that cannot go to `passed_by`.
 const TuneRule* first_match(std::span<const TuneRule> rules, const Agreed& agreed,
-                            const Topology& topology, std::vector<std::string>* passed_by) {
+                            const Topology& topology, bool switches,
+                            std::vector<std::string>* passed_by) {
   for (const TuneRule& rule : rules) {
     if (!rule.matches(agreed, topology)) continue;
-    if (does({rule.algorithm, rule.params}, agreed, topology)) return &rule;
+    if (does({rule.algorithm, rule.params}, agreed, topology, switches)) return &rule;
     if (passed_by != nullptr) passed_by->push_back(rule.text);
   }
   return nullptr;
@@ -25,7 +29,8 @@ const TuneRule* first_match(std::span<const TuneRule> rules, const Agreed& agree
 
 }  // namespace
 
-std::vector<Params> worthwhile(const Algorithm& algorithm, bool groups) {
+std::vector<Params> worthwhile(const Algorithm& algorithm, bool groups, bool switches) {
+  if (is_in_network(algorithm) && !switches) return {};
   std::vector<Params> all = {algorithm.standard_params()};
   for (size_t i = 0; i < algorithm.parameters.size(); ++i) {
     const Param& param = algorithm.parameters[i];
@@ -34,8 +39,9 @@ std::vector<Params> worthwhile(const Algorithm& algorithm, bool groups) {
     std::vector<Params> next;
     for (const Params& params : all)
       for (uint64_t v = param.least; v <= (inner && !groups ? param.standard : param.most); ++v) {
-        next.push_back(params);
-        next.back().values[i] = v;
+        Params more = params;
+        more.values[i] = v;
+        if (switches || !uses_switches(algorithm, more)) next.push_back(more);
       }
     all = next;
   }
@@ -64,13 +70,16 @@ std::vector<Candidate> candidates(const Agreed& agreed, const Topology& topology
                                   const Tuning& tuning) {
   const CostModel& model = tuning.model != nullptr ? *tuning.model : cost_models()[0];
   const Scale scale(agreed, topology);
+  // What no switch does is not worth a line of an explanation.
+  const bool switches = tuning.switches && topology.sharp != 0;
   std::vector<Candidate> all;
   for (const Algorithm* algorithm : algorithms()) {
     if (!algorithm->serves(agreed.coll)) continue;
-    for (const Params& params : worthwhile(*algorithm, tuning.groups)) {
+    for (const Params& params : worthwhile(*algorithm, tuning.groups, switches)) {
       Candidate candidate{{algorithm, params}, algorithm->applies(agreed, topology, params), 0};
       if (candidate.applies)
         candidate.cost_ns = cost_ns(algorithm->estimate(agreed, scale, params), scale, model);
+      candidate.applies = candidate.applies && candidate.cost_ns != ~uint64_t{0};
       all.push_back(candidate);
     }
   }
@@ -85,11 +94,13 @@ std::vector<Candidate> candidates(const Agreed& agreed, const Topology& topology
 Explanation explain(const Agreed& agreed, const Topology& topology, const Tuning& tuning) {
   Explanation e;
   e.candidates = candidates(agreed, topology, tuning);
-  if (const TuneRule* rule = first_match(tuning.rules, agreed, topology, &e.passed_by)) {
+  if (const TuneRule* rule =
+          first_match(tuning.rules, agreed, topology, tuning.switches, &e.passed_by)) {
     e.by = DecidedBy::rule;
     e.rule = rule->text;
     e.choice = {rule->algorithm, rule->params};
-  } else if (const TuneRule* row = first_match(tuning.table, agreed, topology, &e.passed_by)) {
+  } else if (const TuneRule* row =
+                 first_match(tuning.table, agreed, topology, tuning.switches, &e.passed_by)) {
     e.by = DecidedBy::table;
     e.rule = row->text;
     e.choice = {row->algorithm, row->params};
@@ -103,9 +114,9 @@ Explanation explain(const Agreed& agreed, const Topology& topology, const Tuning
 }
 
 Choice select(const Agreed& agreed, const Topology& topology, const Tuning& tuning) {
-  if (const TuneRule* rule = first_match(tuning.rules, agreed, topology, nullptr))
+  if (const TuneRule* rule = first_match(tuning.rules, agreed, topology, tuning.switches, nullptr))
     return {rule->algorithm, rule->params};
-  if (const TuneRule* row = first_match(tuning.table, agreed, topology, nullptr))
+  if (const TuneRule* row = first_match(tuning.table, agreed, topology, tuning.switches, nullptr))
     return {row->algorithm, row->params};
   if (tuning.measured_only) return {};
   const std::vector<Candidate> all = candidates(agreed, topology, tuning);

@@ -19,6 +19,9 @@ struct Tuning {
   const CostModel* model = nullptr;   // where no row does either; nullptr: the first shipped one
   // Whether units of a hierarchy can work by group steps here.
   bool groups = false;
+  // Whether something here can run group steps of the fabric's switches. Nothing in the library does: only
+  // tools that tell what would be set it. Rules that name such algorithms are passed by without it.
+  bool switches = false;
   // Where neither decides the MPI below does the call: what nobody measured may be slower (law 6).
   bool measured_only = false;
 };
@@ -47,7 +50,7 @@ struct Explanation {
 
 // Parameters of an algorithm worth a look: the standard ones with every value of the choices, and of
 // compositions some numbers of rails and lengths of chunks. Group steps only where they can work.
-std::vector<Params> worthwhile(const Algorithm& algorithm, bool groups);
+std::vector<Params> worthwhile(const Algorithm& algorithm, bool groups, bool switches);
 
 // By cost, the cheapest; among equals the first in the registry, then the least parameters.
 Choice select(const Agreed& agreed, const Topology& topology, const Tuning& tuning);

@@ -125,7 +125,7 @@ class Scaling : public testing::TestWithParam<const Algorithm*> {
     return problem;
   }
 
-  const Topology topology = *parse_topology("node:512 gpu:8 nic:8");
+  const Topology topology = *parse_topology("node:512 gpu:8 nic:8 sharp:2");
   const std::vector<uint64_t> blocks = std::vector<uint64_t>(nranks, 1000);
 };
 
@@ -137,7 +137,7 @@ TEST_P(Scaling, GeneratesFourThousandRanksInBoundedMemory) {
   const Algorithm& algorithm = *GetParam();
   for (Coll coll : algorithm.collectives) {
     uint64_t steps = 0, edges = 0, allocations = 0, held_bytes = 0, peak_bytes = 0;
-    for (const Params& params : worthwhile(algorithm, true)) {
+    for (const Params& params : worthwhile(algorithm, true, true)) {
       if (!algorithm.applies(problem(coll, 0).agreed, topology, params)) continue;
       for (int rank : {0, 1, 2047, 4095}) {
         const Problem call = problem(coll, rank);

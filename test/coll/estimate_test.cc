@@ -47,11 +47,12 @@ TEST(Estimate, TheNearestLevelHoldsEveryUnitTogether) {
 }
 
 TEST(Estimate, GroupStepsPassOnAllButTheOwnPart) {
-  EXPECT_EQ(group_bytes(Coll::reduce_scatter, 4, 100), 75);
-  EXPECT_EQ(group_bytes(Coll::allgather, 4, 100), 75);
-  EXPECT_EQ(group_bytes(Coll::allreduce, 4, 100), 150);
-  EXPECT_EQ(group_bytes(Coll::barrier, 4, 100), 0);
-  EXPECT_EQ(group_bytes(Coll::bcast, 1, 100), 0);
+  EXPECT_EQ(group_bytes(Coll::reduce_scatter, Level::node, 4, 100), 75);
+  EXPECT_EQ(group_bytes(Coll::allgather, Level::node, 4, 100), 75);
+  EXPECT_EQ(group_bytes(Coll::allreduce, Level::node, 4, 100), 150);
+  EXPECT_EQ(group_bytes(Coll::barrier, Level::node, 4, 100), 0);
+  EXPECT_EQ(group_bytes(Coll::bcast, Level::node, 1, 100), 0);
+  EXPECT_EQ(group_bytes(Coll::allreduce, Level::fabric, 4, 100), 100);
 }
 
 TEST(Estimate, MessagesPartBetweenInsideAndOutside) {

@@ -51,9 +51,21 @@ inline std::string reason_to_exclude(const Algorithm& algorithm, const Agreed& a
                                      const Topology& topology, const Params& params) {
   const bool ordered = reduces(agreed.coll) && !agreed.commutative && agreed.op == Op::user;
   const auto unordered = [](std::string_view scheme) {
-    return scheme == "ring" || scheme == "halving" || scheme == "pat";
+    return scheme == "ring" || scheme == "halving" || scheme == "pat" || scheme == "in_network";
   };
   const std::string_view scheme = algorithm.scheme;
+  // The calls of these tests: sums of fp32, those of the program, and barriers.
+  const auto no_switches = [&] {
+    return topology.sharp == 0                         ? "no switch of the fabric computes"
+           : topology.units().size() == 1              ? "the fabric joins nothing"
+           : topology.sharp == 1 && agreed.count > 512 ? "the switches hold less at once"
+                                                       : "";
+  };
+  if (scheme == "in_network" && *no_switches() != 0) return no_switches();
+  if (scheme == "in_network" && agreed.op == Op::user)
+    return "switches do no operation of a program";
+  if (scheme == "in_network" && topology.units().size() != static_cast<size_t>(topology.nranks))
+    return "several ranks a node";
   if (scheme != "hierarchical")
     return ordered && unordered(scheme) ? "the operation does not commute" : "";
   const bool vector = agreed.coll == Coll::allreduce || agreed.coll == Coll::reduce ||
@@ -69,6 +81,8 @@ inline std::string reason_to_exclude(const Algorithm& algorithm, const Agreed& a
     if (std::string_view(param.name) != "top") continue;
     std::string_view names = param.choices;
     for (uint64_t skip = params[i]; skip > 0; --skip) names.remove_prefix(names.find('|') + 1);
+    const bool in_network = names.substr(0, names.find('|')) == "in_network";
+    if (in_network && *no_switches() != 0) return no_switches();
     if (ordered && unordered(names.substr(0, names.find('|'))))
       return text("the operation does not commute and the top is {}",
                   names.substr(0, names.find('|')));

@@ -53,6 +53,13 @@ std::vector<Shape> described() {
                             "node:2 gpu:3 nic:2 order:round",
                             "node:16 rank:2",
                             "node:3 gpu:0,4 rank:5,4",
+                            "node:2 gpu:4 nic:4 sharp:3",
+                            "node:5 rank:3 sharp:2",
+                            "node:3 gpu:2,0,4 sharp:2",
+                            "node:3 gpu:4,2,1 nic:2,1,1 sharp:1",
+                            "node:4 gpu:2 nvlink:4 sharp:3",
+                            "node:3 gpu:2 rank:4 order:round sharp:2",
+                            "node:4 rank:1 sharp:2",
                             "node:33 rank:1"}) {
     Result<Topology> topology = parse_topology(words);
     EXPECT_TRUE(topology.ok()) << words;

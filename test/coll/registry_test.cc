@@ -48,9 +48,10 @@ std::vector<Params> variants(const Algorithm& algorithm, int nranks) {
   return all;
 }
 
-// One rank a node, or several.
+// One rank a node, or several; with switches that compute and without.
 Topology shape(int nranks, uint64_t draw) {
   Topology topology = Topology::flat(nranks);
+  topology.sharp = static_cast<int>(draw / 28 % 4);
   const auto each = static_cast<int>(draw % 4 == 0 ? 1 : 2 + draw / 4 % 7);
   for (int r = 0; r < nranks && each > 1; ++r) topology.ranks.push_back({r / each, -1});
   return topology;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "coll/in_network.hpp"
 #include "pml/loopback.hpp"
 #include "trial.hpp"
 
@@ -62,7 +63,8 @@ TEST_P(AlgorithmOnLoopback, GivesTheReference) {
       }
     }
   }
-  EXPECT_GT(done, 0u);
+  // No topology here has switches that compute, since nothing runs their steps.
+  EXPECT_EQ(done == 0, is_in_network(algorithm));
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, AlgorithmOnLoopback,

@@ -67,7 +67,7 @@ TEST(Topology, NvlinkDomainsSplitNodesOrSpanThem) {
 TEST(Topology, RefusesNonsenseWithOneError) {
   for (const char* bad :
        {"node", "node:", "node:x", "node:0", "gpus:4", "node:1 node:2", "4", "order:back",
-        "node:1 order:round 3", "rank:99999999", "rank:0", "node:-1", "node:1:2"}) {
+        "node:1 order:round 3", "rank:99999999", "rank:0", "node:-1", "node:1:2", "sharp:4"}) {
     const uint64_t before = log::count(log::Level::error);
     EXPECT_EQ(parse_topology(bad).status(), Status(Code::bad_setting)) << bad;
     EXPECT_EQ(log::count(log::Level::error), before + 1) << bad;
@@ -79,7 +79,7 @@ TEST(Topology, HashSeesEveryFact) {
   for (const char* text :
        {"node:2 gpu:4", "node:4 gpu:2", "node:2 gpu:4 nic:1", "node:2 gpu:4 nvlink:2",
         "node:2 gpu:4 nvlink:8", "node:2 gpu:4 order:round", "node:2 gpu:4 numa:2", "node:2 rank:4",
-        "node:1 rank:8"})
+        "node:1 rank:8", "node:2 gpu:4 sharp:1", "node:2 gpu:4 sharp:2"})
     EXPECT_TRUE(seen.insert(parsed(text).hash()).second) << text;
   EXPECT_EQ(parsed("node:2 gpu:4").hash(), parsed("gpu:4,node:2").hash());
 }
@@ -125,6 +125,13 @@ TEST(TopologyJson, RepeatedNodesHaveNvlinkDomainsOfTheirOwn) {
   Result<Topology> rack = parse_topology_json(contents(TEST_SRCDIR "/test/machines/nvl72.json"));
   ASSERT_TRUE(rack.ok());
   EXPECT_EQ(rack->distance(0, 71), Distance::nvlink);
+}
+
+TEST(TopologyJson, KeepsWhatSwitchesCompute) {
+  const Topology t = parsed("node:2 gpu:2 sharp:3");
+  EXPECT_EQ(*parse_topology_json(to_json(t)), t);
+  EXPECT_EQ(t.restricted({0, 2}).sharp, 3);
+  EXPECT_EQ(Topology::flat(4).sharp, 0);
 }
 
 TEST(TopologyJson, RefusesNonsense) {

@@ -17,7 +17,8 @@ constexpr CostModel plain{.name = "plain",
                           .device = {0.125, 0.0625},
                           .shared_gpu_group = {3000, 0.25},
                           .nvlink_group = {4000, 0.5},
-                          .node_group = {5000, 1}};
+                          .node_group = {5000, 1},
+                          .switch_group = {6000, 2}};
 
 // Two ranks swap a vector of 40 bytes and reduce it.
 std::vector<Schedule> swap_and_reduce() {
@@ -133,8 +134,9 @@ TEST(Replay, EstimatesAgreeWithIt) {
       if (coll == Coll::alltoallv || coll == Coll::alltoallw || coll == Coll::gatherv ||
           coll == Coll::scatterv || coll == Coll::allgatherv || coll == Coll::reduce_scatter)
         continue;
-      for (const char* words : {"node:16", "rank:16", "node:4 rank:4", "node:4 gpu:4 nic:4",
-                                "gpu:8", "node:3 rank:5", "node:2 gpu:8 nic:4"})
+      for (const char* words :
+           {"node:16", "rank:16", "node:4 rank:4", "node:4 gpu:4 nic:4", "gpu:8", "node:3 rank:5",
+            "node:4 gpu:4 nic:4 sharp:2", "node:2 gpu:8 nic:4"})
         for (uint64_t count : {2, 512, 16 << 10, 1 << 20}) {
           const Topology t = *parse_topology(words);
           Problem problem;
@@ -143,7 +145,7 @@ TEST(Replay, EstimatesAgreeWithIt) {
           problem.agreed.dtype = reduces(coll) ? Dtype::f32 : Dtype::byte;
           const double tolerance = std::string_view(algorithm->scheme) == "hierarchical" ? 3 : 4;
           const std::vector<Problem> calls(static_cast<size_t>(t.nranks), problem);
-          for (const Params& params : worthwhile(*algorithm, true)) {
+          for (const Params& params : worthwhile(*algorithm, true, true)) {
             if (!algorithm->applies(problem.agreed, t, params)) continue;
             std::vector<Schedule> all(calls.size());
             for (int r = 0; r < t.nranks; ++r)

@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "coll/in_network.hpp"
+
 namespace tutti {
 namespace {
 
@@ -79,6 +81,75 @@ TEST(Select, GroupStepsAreChosenOnlyWhereTheyWork) {
   const Choice choice = select(call(Coll::allreduce, 64 << 20), t, {.groups = true});
   EXPECT_EQ(scheme(choice), "hierarchical");
   EXPECT_EQ(choice.params[1], 1u);
+}
+
+// In-network steps need switches, and something that runs such steps: without either, no rule, row or cost
+// leads to one.
+TEST(Select, SwitchesAreUsedOnlyWhereTheyAreAndSomethingDrivesThem) {
+  const auto rules = *parse_rules(Coll::allreduce, "in_network; hierarchical,top=in_network");
+  const auto table = *parse_table("barrier hierarchical,top=in_network\nbarrier in_network");
+  for (const char* words : {"node:128", "node:128 rank:2", "node:128 gpu:8 nic:8"})
+    for (int sharp : {0, 1, 2, 3})
+      for (bool driven : {false, true})
+        for (Coll coll : {Coll::allreduce, Coll::barrier})
+          for (bool named : {false, true}) {
+            Topology t = *parse_topology(words);
+            t.sharp = sharp;
+            Agreed agreed = call(coll, 64);
+            agreed.dtype = Dtype::i32;
+            Tuning tuning{.groups = true, .switches = driven};
+            if (named) {
+              tuning.rules = coll == Coll::allreduce ? std::span<const TuneRule>(rules)
+                                                     : std::span<const TuneRule>();
+              tuning.table = table;
+            }
+            const Explanation e = explain(agreed, t, tuning);
+            const Choice choice = select(agreed, t, tuning);
+            ASSERT_NE(choice.algorithm, nullptr);
+            EXPECT_EQ(choice.algorithm, e.choice.algorithm);
+            const bool used = uses_switches(*choice.algorithm, choice.params);
+            // At 128 nodes their one step is faster than seven messages.
+            EXPECT_EQ(used, driven && sharp != 0) << words << " " << sharp << " " << driven;
+            for (const Candidate& c : e.candidates)
+              EXPECT_TRUE((driven && sharp != 0) ||
+                          !uses_switches(*c.choice.algorithm, c.choice.params));
+          }
+}
+
+TEST(Select, SwitchesDoWhatTheirGenerationDoes) {
+  Topology t = Topology::flat(4);
+  const auto does = [&](int sharp, Dtype dtype, Op op, uint64_t count = 1, bool wide = false) {
+    t.sharp = sharp;
+    Agreed agreed;
+    agreed.coll = Coll::allreduce;
+    agreed.dtype = dtype;
+    agreed.op = op;
+    agreed.count = count;
+    agreed.wide = wide;
+    agreed.commutative = op != Op::user;
+    return switches_do(agreed, t);
+  };
+  EXPECT_TRUE(does(1, Dtype::f32, Op::sum));
+  EXPECT_FALSE(does(0, Dtype::f32, Op::sum));
+  EXPECT_FALSE(does(1, Dtype::f32, Op::sum, 1000));
+  EXPECT_TRUE(does(2, Dtype::f32, Op::sum, 1000));
+  EXPECT_FALSE(does(1, Dtype::i16, Op::bxor));
+  EXPECT_TRUE(does(2, Dtype::i16, Op::bxor));
+  EXPECT_FALSE(does(2, Dtype::i8, Op::sum));
+  EXPECT_TRUE(does(3, Dtype::i8, Op::sum));
+  EXPECT_FALSE(does(3, Dtype::f16, Op::sum));
+  EXPECT_TRUE(does(3, Dtype::f16, Op::sum, 1, true));
+  for (Op op : {Op::prod, Op::minloc, Op::maxloc, Op::user}) EXPECT_FALSE(does(3, Dtype::i32, op));
+  for (Dtype dtype : {Dtype::f80, Dtype::c32, Dtype::l32, Dtype::byte, Dtype::f32_i32})
+    EXPECT_FALSE(does(3, dtype, Op::sum));
+}
+
+// Only InfiniBand has such switches: a model without figures for them never chooses them.
+TEST(Select, NoFiguresNoChoiceByCost) {
+  const CostModel* tcp = find_cost_model("tcp");
+  const Choice choice = select(call(Coll::barrier, 0), *parse_topology("node:128 sharp:3"),
+                               {.model = tcp, .groups = true, .switches = true});
+  EXPECT_FALSE(uses_switches(*choice.algorithm, choice.params));
 }
 
 // What the field agrees on, as a check of the model's shape.
