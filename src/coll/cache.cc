@@ -30,6 +30,7 @@ void ScheduleCache::sign(const Algorithm& algorithm, const Problem& problem, con
   const bool ordered = agreed.op == Op::user && !agreed.commutative;
   wanted_.push_back(static_cast<uint64_t>(agreed.coll) | (ordered ? 256 : 0) |
                     (local.in_place ? 512 : 0) | (agreed.wide ? 1024 : 0) |
+                    (local.send_on_device ? 2048 : 0) | (local.recv_on_device ? 4096 : 0) |
                     static_cast<uint64_t>(info(agreed.dtype).extent) << 16);
   wanted_.push_back(agreed.count);
   wanted_.push_back(static_cast<uint64_t>(agreed.root));

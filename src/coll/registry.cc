@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "base/log.hpp"
+#include "sched/stage.hpp"
 #include "sched/widen.hpp"
 
 namespace tutti {
@@ -46,6 +47,7 @@ Status generate(const Algorithm& algorithm, const Problem& problem, const Place&
   narrow.agreed.wide = false;
   Status status = algorithm.generate(narrow, place, builder);
   if (status.ok() && problem.agreed.wide) widen(problem, out);
+  if (status.ok()) stage(problem.local, out);
   if (!status.ok())
     TUTTI_ERROR("coll", "no schedule for {} by {}, {} ranks, {} elements: {}",
                 name(problem.agreed.coll), algorithm.scheme, place.nranks(), problem.agreed.count,

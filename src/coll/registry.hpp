@@ -76,9 +76,8 @@ struct Algorithm {
 std::span<const Algorithm* const> algorithms();
 const Algorithm* find_algorithm(Coll coll, std::string_view scheme);
 
-// The whole schedule of one rank: sizes, then the algorithm's steps, widened if that is agreed. `out`
-// is replaced; its memory
-// is used again.
+// The whole schedule of one rank: sizes, then the algorithm's steps, widened if that is agreed, and
+// staged where a buffer is on a device. `out` is replaced; its memory is used again.
 Status generate(const Algorithm& algorithm, const Problem& problem, const Place& place,
                 Schedule& out);
 

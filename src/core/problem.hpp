@@ -46,6 +46,9 @@ struct Local {
   // alltoallv: elements to and from each rank; gatherv: recv_counts, scatterv: send_counts, at the root.
   std::span<const uint64_t> send_counts;
   std::span<const uint64_t> recv_counts;
+  // Memory that the CPU and the network do not reach: only copies and group steps touch it.
+  bool send_on_device = false;
+  bool recv_on_device = false;
   // Why this rank cannot take part: its peers are told, and the call fails on all.
   Code error = Code::ok;
 };

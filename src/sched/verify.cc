@@ -13,8 +13,9 @@ namespace tutti {
 
 const char* name(Rule rule) {
   constexpr std::array<const char*, rule_count> names = {
-      "form",         "bounds", "shape",     "message",   "race",  "deadlock", "uninitialized",
-      "contribution", "order",  "same_bits", "untouched", "group", "barrier",  "precision"};
+      "form",      "bounds",        "shape",        "message",   "race",
+      "deadlock",  "uninitialized", "contribution", "order",     "same_bits",
+      "untouched", "group",         "barrier",      "precision", "placement"};
   return names[static_cast<size_t>(rule)];
 }
 
@@ -287,6 +288,7 @@ class Proof {
       if (before >= i) fail(Rule::form, "rank {} step {} comes after step {}", s.rank, i, before);
     for (const Ref& ref : {step.from, step.with, step.to}) check_bounds(s, i, ref);
     check_shape(s, i);
+    check_placement(s, i);
   }
 
   void check_bounds(const Schedule& s, uint32_t i, const Ref& ref) {
@@ -320,6 +322,21 @@ class Proof {
     if (two && (is_wide(step.from) != is_wide(step.to) || is_wide(step.with) != is_wide(step.to)))
       fail(Rule::precision, "rank {} step {} reduces {} and {} to {}", s.rank, i,
            text_of(step.from), text_of(step.with), text_of(step.to));
+  }
+
+  void check_placement(const Schedule& s, uint32_t i) {
+    const Step& step = s.steps[i];
+    const Local& local = problems_[static_cast<size_t>(s.rank)].local;
+    if (step.kind == StepKind::group) return;
+    if (step.kind == StepKind::copy && is_wide(step.from) == is_wide(step.to)) return;
+    Touch touched[3];
+    for (int t = touches(step, i, touched); t-- > 0;) {
+      const Ref& ref = touched[t].range;
+      if ((ref.space == Space::input && local.send_on_device) ||
+          (ref.space == Space::output && local.recv_on_device))
+        fail(Rule::placement, "rank {} step {} touches {}, which is on a device", s.rank, i,
+             text_of(ref));
+    }
   }
 
   // Gives every send its receive.

@@ -32,8 +32,9 @@ enum class Rule : uint8_t {
   group,      // members of a group step agree on its contract
   barrier,    // nobody leaves before everyone has entered
   precision,  // fp32 where that is agreed: nothing combines what was rounded to 16 bits
+  placement,  // what lies on a device is touched by copies and group steps only
 };
-inline constexpr size_t rule_count = static_cast<size_t>(Rule::precision) + 1;
+inline constexpr size_t rule_count = static_cast<size_t>(Rule::placement) + 1;
 const char* name(Rule rule);
 
 struct Verdict {

@@ -422,7 +422,8 @@ INSTANTIATE_TEST_SUITE_P(Mutation, Verify, testing::Range(size_t{0}, faults().si
 // Rules whose faults are no change of any algorithm's schedule have tests of their own below, and in
 // widen_test.cc.
 TEST(Verify, EveryRuleHasAPlantedFault) {
-  std::set<Rule> planted = {Rule::same_bits, Rule::barrier, Rule::group, Rule::precision};
+  std::set<Rule> planted = {Rule::same_bits, Rule::barrier, Rule::group, Rule::precision,
+                            Rule::placement};
   for (const Fault& fault : faults())
     if (fault.rules.size() == 1) planted.insert(fault.rules[0]);
   for (size_t rule = 0; rule < rule_count; ++rule)
