@@ -186,6 +186,18 @@ Poll Executor::end() const {
   return status_.ok() ? Poll::done() : Poll::failed(status_);
 }
 
+Poll Executor::look_at(const Flight& flight) {
+  switch (flight.kind) {
+    case Flight::Kind::transfer:
+      return places_.transport->test(flight.handle);
+    case Flight::Kind::copy:
+      return call_.copies->poll(flight.handle);
+    case Flight::Kind::group:
+      return flight.group->poll();
+  }
+  return Poll::failed(Code::internal);
+}
+
 // Looks once at everything in flight; says whether anything finished. The order of posting is kept.
 // finish() may post receives, which join at the end meanwhile, and fail() walks the whole list: an
 // entry that was moved or has finished is emptied at once.
@@ -194,8 +206,7 @@ bool Executor::test_flight() {
   size_t kept = 0;
   for (size_t i = 0; i < looked_at; ++i) {
     const Flight flight = flight_[i];
-    const Poll poll =
-        flight.group != nullptr ? flight.group->poll() : places_.transport->test(flight.handle);
+    const Poll poll = look_at(flight);
     flight_[i] = {};
     if (!poll.finished()) {
       flight_[kept++] = flight;
@@ -235,7 +246,9 @@ void Executor::run_step(uint32_t step_number) {
       start_group(step_number);
       return;
     case StepKind::copy:
-      if (status_.ok()) copy(step);
+      if (!status_.ok()) break;
+      if (on_device(step.from) || on_device(step.to)) return start_copy(step_number);
+      copy(step);
       break;
     case StepKind::reduce: {
       const Reduction& reduction =
@@ -263,6 +276,27 @@ void Executor::copy(const Step& step) {
   }
 }
 
+bool Executor::on_device(const Ref& ref) const {
+  if (ref.count == 0) return false;
+  return (ref.space == Space::input && call_.input_on_device) ||
+         (ref.space == Space::output && call_.output_on_device);
+}
+
+void Executor::start_copy(uint32_t step_number) {
+  const Step& step = places_.schedule->steps[step_number];
+  const void* from = source(step.from);
+  void* to = target(step.to);
+  uint64_t handle = 0;
+  const Status status =
+      from == to ? Status{} : call_.copies->start(to, from, bytes_of(step.from), &handle);
+  if (status.ok() && from != to) {
+    flight_.push_back({step_number, Flight::Kind::copy, handle, nullptr});
+    return;
+  }
+  if (!status.ok()) fail(status);
+  finish(step_number);
+}
+
 void Executor::post(uint32_t step_number) {
   const Step& step = places_.schedule->steps[step_number];
   Transport& transport = *places_.transport;
@@ -277,7 +311,7 @@ void Executor::post(uint32_t step_number) {
           ? transport.send(step.peer, tag, source(step.from), bytes_of(step.from))
           : transport.recv(step.peer, tag, target(step.to), bytes_of(step.to));
   if (handle.ok()) {
-    flight_.push_back({step_number, *handle, nullptr});
+    flight_.push_back({step_number, Flight::Kind::transfer, *handle, nullptr});
     return;
   }
   fail(handle.status());
@@ -300,7 +334,7 @@ void Executor::start_group(uint32_t step_number) {
     status = (*operation)->start();
   }
   if (status.ok()) {
-    flight_.push_back({step_number, 0, *operation});
+    flight_.push_back({step_number, Flight::Kind::group, 0, *operation});
     return;
   }
   fail(status);
@@ -339,18 +373,18 @@ void Executor::abort(Status why) {
   };
   for (uint32_t i = 0; i < schedule.steps.size(); ++i)
     if (missing_[i] != 0) send_error(schedule.steps[i]);
-  size_t groups = 0;
+  size_t kept = 0;
   for (const Flight& flight : flight_) {
-    if (flight.group != nullptr) {
-      flight_[groups++] = flight;  // ends by itself: it was told
+    if (flight.kind != Flight::Kind::transfer) {
+      flight_[kept++] = flight;  // ends by itself: a group was told, a copy waits for nobody
     } else if (places_.transport->cancel(flight.handle)) {
       send_error(schedule.steps[flight.step]);
     }
   }
-  flight_.resize(groups);
-  // Nothing is left to run but those groups. Their successors must not start.
+  flight_.resize(kept);
+  // Nothing is left to run but those. Their successors must not start.
   std::ranges::fill(missing_, ~uint32_t{0});
-  finished_ = schedule.steps.size() - groups;
+  finished_ = schedule.steps.size() - kept;
 }
 
 const char* Executor::phase() const {
@@ -358,7 +392,8 @@ const char* Executor::phase() const {
   if (!status_.ok()) return "running out after an error";
   if (flight_.empty()) return "local steps";
   const Flight& oldest = flight_.front();
-  if (oldest.group != nullptr) return oldest.group->phase();
+  if (oldest.kind == Flight::Kind::group) return oldest.group->phase();
+  if (oldest.kind == Flight::Kind::copy) return "copying to or from the device";
   return places_.schedule->steps[oldest.step].kind == StepKind::send ? "send" : "receive";
 }
 
@@ -366,7 +401,9 @@ std::string Executor::waiting_for() const {
   std::set<int> ranks;
   std::string text;
   for (const Flight& flight : flight_) {
-    if (flight.group != nullptr) {
+    if (flight.kind == Flight::Kind::copy) {
+      if (text.empty()) text = "the device";
+    } else if (flight.kind == Flight::Kind::group) {
       std::string inner = flight.group->waiting_for();
       if (!inner.empty()) text += (text.empty() ? "" : ", ") + inner;
     } else {

@@ -58,6 +58,15 @@ class GroupRunner {
                                      const void* from, void* to) = 0;
 };
 
+// What copies between host memory and a device, for schedules staged for such ends.
+class CopyRunner {
+ public:
+  virtual ~CopyRunner() = default;
+  // Nonblocking: *handle names it for poll() until that says finished. Must not allocate.
+  virtual Status start(void* to, const void* from, size_t bytes, uint64_t* handle) = 0;
+  virtual Poll poll(uint64_t handle) = 0;
+};
+
 // One call's part: addresses (input equals output in place), and its number on the communicator.
 struct ExecutorCall {
   const void* input = nullptr;
@@ -66,6 +75,10 @@ struct ExecutorCall {
   Reduction reduction;
   uint64_t sequence = 0;
   Widening wide = {};
+  // Where one of these lies on a device: copies from and to it go this way.
+  CopyRunner* copies = nullptr;
+  bool input_on_device = false;
+  bool output_on_device = false;
 };
 
 class Executor final : public Operation {
@@ -108,6 +121,8 @@ class Executor final : public Operation {
   void count_edges();
 
   void copy(const Step& step);
+  bool on_device(const Ref& ref) const;
+  void start_copy(uint32_t step);
   size_t bytes_of(const Ref& ref) const {
     return ref.count * (ref.space == Space::wide ? sizeof(float) : places_.extent_bytes);
   }
@@ -125,12 +140,15 @@ class Executor final : public Operation {
   bool test_flight();
   Poll end() const;
 
-  // A step that goes on outside: a transfer or a group operation.
+  // A step that goes on outside.
   struct Flight {
+    enum class Kind : uint8_t { transfer, copy, group };
     uint32_t step = 0;
-    Transport::Handle handle = 0;
+    Kind kind = Kind::transfer;
+    uint64_t handle = 0;  // of a transfer or a copy
     Operation* group = nullptr;
   };
+  Poll look_at(const Flight& flight);
 
   Places places_;
   ExecutorCall call_;

@@ -53,6 +53,14 @@ class Call {
     }
   }
 
+  // Lays ends of some ranks on devices.
+  void put_on_devices() {
+    for (Problem& problem : problems_) {
+      problem.local.send_on_device = !problem.local.in_place && below(3) != 0;
+      problem.local.recv_on_device = below(3) != 0;
+    }
+  }
+
   const std::vector<Problem>& problems() const { return problems_; }
   const Agreed& agreed() const { return problems_[0].agreed; }
 

@@ -1,5 +1,5 @@
 // Every registered algorithm, run by the executor on loopback ranks against a sequential reference:
-// fresh random data, P = 1..9, awkward counts, in place, ordered operations, short and long
+// fresh random data, P = 1..9, awkward counts, in place, buffers on devices, ordered operations, short and long
 // messages in random order of completion.
 #include <gtest/gtest.h>
 
@@ -53,6 +53,7 @@ TEST_P(AlgorithmOnLoopback, GivesTheReference) {
           if (!commutative && !reduces(coll)) continue;
           const Params& params = draw % 2 == 0 ? small : algorithm.standard_params();
           Call call(coll, nranks, count, commutative, ++draw);
+          if (draw % 3 == 0) call.put_on_devices();
           const Topology topology = trial_topology(nranks, draw);
           if (!algorithm.applies(call.agreed(), topology, params)) continue;
           SCOPED_TRACE(call.describe());

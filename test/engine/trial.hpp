@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <random>
@@ -25,6 +26,61 @@ inline Topology trial_topology(int nranks, uint64_t draw) {
   for (int rank = 0; rank < nranks && each > 1; ++rank) topology.ranks.push_back({rank / each, -1});
   return topology;
 }
+
+// A device: the executor has addresses where nothing lies, copies go to the memory meant and end some
+// polls later.
+class TrialDevice final : public CopyRunner {
+ public:
+  explicit TrialDevice(uint64_t seed) : random_(seed) {}
+
+  void* hide(Guarded& memory) {
+    for (Hidden& hidden : hidden_)
+      if (hidden.memory == &memory) return hidden.decoy.data();
+    hidden_.push_back({&memory, std::vector<unsigned char>(memory.bytes() + 1, 0x5a)});
+    return hidden_.back().decoy.data();
+  }
+  bool intact() const {
+    for (const Hidden& hidden : hidden_)
+      for (unsigned char byte : hidden.decoy)
+        if (byte != 0x5a) return false;
+    return true;
+  }
+
+  Status start(void* to, const void* from, size_t bytes, uint64_t* handle) override {
+    *handle = copies_.size();
+    copies_.push_back({find(to), find(const_cast<void*>(from)), bytes, random_() % 4});
+    return {};
+  }
+  Poll poll(uint64_t handle) override {
+    Copy& copy = copies_[handle];
+    if (copy.polls_left-- > 0) return Poll::busy();
+    std::memmove(copy.to, copy.from, copy.bytes);
+    return Poll::done();
+  }
+
+ private:
+  struct Hidden {
+    Guarded* memory;
+    std::vector<unsigned char> decoy;
+  };
+  struct Copy {
+    unsigned char* to;
+    const unsigned char* from;
+    size_t bytes;
+    uint64_t polls_left;
+  };
+  unsigned char* find(void* address) {
+    auto* at = static_cast<unsigned char*>(address);
+    for (Hidden& hidden : hidden_)
+      if (at >= hidden.decoy.data() && at < hidden.decoy.data() + hidden.decoy.size())
+        return hidden.memory->data() + (at - hidden.decoy.data());
+    return at;
+  }
+
+  std::mt19937_64 random_;
+  std::deque<Hidden> hidden_;
+  std::vector<Copy> copies_;
+};
 
 class Trial {
  public:
@@ -67,8 +123,15 @@ class Trial {
     ASSERT_LT(r, executors_.size()) << "no schedules";
     ASSERT_NE(executors_[r], nullptr);
     Memory& memory = *memory_[r];
-    executors_[r]->bind({memory.input.data(), memory.output.data(), memory.scratch.data(),
-                         call_.agreed().commutative ? sum_u64() : composition(), sequence});
+    const Local& local = call_.problems()[r].local;
+    ExecutorCall call{memory.input.data(), memory.output.data(), memory.scratch.data(),
+                      call_.agreed().commutative ? sum_u64() : composition(), sequence};
+    call.copies = &memory.copies;
+    call.input_on_device = local.send_on_device;
+    call.output_on_device = local.recv_on_device;
+    if (local.send_on_device) call.input = memory.copies.hide(memory.input);
+    if (local.recv_on_device) call.output = memory.copies.hide(memory.output);
+    executors_[r]->bind(call);
     Status status = run_operation(*executors_[r]).status;
     EXPECT_TRUE(status.ok()) << status.text();
   }
@@ -92,6 +155,7 @@ class Trial {
         : input(schedule.input_count * 8),
           output(schedule.output_count * 8),
           scratch(schedule.scratch_count * 8),
+          copies(seed),
           random(seed) {}
     void fill() {
       for (Guarded* memory : {&input, &output})
@@ -103,9 +167,11 @@ class Trial {
       sent = words_of(input);
     }
     bool intact() const {
-      return input.intact() && output.intact() && scratch.intact() && words_of(input) == sent;
+      return input.intact() && output.intact() && scratch.intact() && copies.intact() &&
+             words_of(input) == sent;
     }
     Guarded input, output, scratch;
+    TrialDevice copies;
     Words before, sent;
     std::mt19937_64 random;
   };

@@ -8,18 +8,6 @@
 namespace tutti {
 namespace {
 
-// The call's problems with ends on devices drawn for each rank.
-std::vector<Problem> on_devices(const Call& call, bool wide, std::mt19937_64& random) {
-  std::vector<Problem> problems = call.problems();
-  for (Problem& problem : problems) {
-    problem.local.send_on_device = !problem.local.in_place && random() % 3 != 0;
-    problem.local.recv_on_device = random() % 3 != 0;
-    if (wide) problem.agreed.dtype = Dtype::bf16;
-    problem.agreed.wide = wide;
-  }
-  return problems;
-}
-
 std::vector<Schedule> made(const Algorithm& algorithm, const std::vector<Problem>& problems,
                            const Topology& topology, const Params& params) {
   std::vector<Schedule> all(problems.size());
@@ -49,7 +37,8 @@ TEST(Stage, EveryAlgorithmIsProvenAndSendsTheSame) {
     for (Coll coll : algorithm->collectives)
       for (int nranks : {1, 2, 3, 5, 8, 13})
         for (uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{40}, uint64_t{70000}}) {
-          const Call call(coll, nranks, count, true, random());
+          Call call(coll, nranks, count, true, random());
+          call.put_on_devices();
           Topology topology = Topology::flat(nranks);
           const int on_a_node = 1 + static_cast<int>(random() % 4);
           for (int r = 0; r < nranks; ++r) topology.ranks.push_back({r / on_a_node, -1});
@@ -62,7 +51,11 @@ TEST(Stage, EveryAlgorithmIsProvenAndSendsTheSame) {
               params.values[i] = 1 << 14;
           }
           const bool wide = reduces(coll) && random() % 4 == 0;
-          std::vector<Problem> problems = on_devices(call, wide, random);
+          std::vector<Problem> problems = call.problems();
+          for (Problem& problem : problems) {
+            if (wide) problem.agreed.dtype = Dtype::bf16;
+            problem.agreed.wide = wide;
+          }
           if (!algorithm->applies(problems[0].agreed, topology, params)) continue;
           const std::vector<Schedule> staged = made(*algorithm, problems, topology, params);
           const Verdict verdict = verify(problems, staged);
