@@ -226,6 +226,78 @@ TEST(Executor, ADeadPeerEndsTheCallOnEverySurvivor) {
   }
 }
 
+// Copies that end when they are told to.
+class SlowCopies final : public CopyRunner {
+ public:
+  Status start(void*, const void*, size_t, uint64_t* handle) override {
+    if (refuses) return Code::no_resource;
+    *handle = under_way++;
+    return {};
+  }
+  Poll poll(uint64_t) override {
+    if (!ends) return Poll::busy();
+    --under_way;
+    return Poll::done();
+  }
+  bool refuses = false, ends = false;
+  uint64_t under_way = 0;
+};
+
+// One copy from the device, and a message that waits for it.
+TEST(Executor, CopiesUnderWayOutliveAnAbortAndARefusedOneEndsTheCallOnBothRanks) {
+  Loopback loopback(2, {.seed = test_seed()});
+  uint64_t device[2] = {}, host[2] = {}, scratch[2] = {};
+  Schedule schedules[2];
+  SlowCopies copies;
+  std::unique_ptr<Executor> executors[2];
+  for (int rank : {0, 1}) {
+    Schedule& s = schedules[rank];
+    s.input_count = s.output_count = 1;
+    ScheduleBuilder b(s, rank, 2);
+    const Ref room = b.scratch(1);
+    if (rank == 0)
+      b.send(1, room, {b.copy(input(0, 1), room, {})});
+    else
+      b.recv(0, output(0, 1), {});
+    Executor::Places places;
+    places.schedule = &s;
+    places.transport = &loopback.transport(rank);
+    places.extent_bytes = 8;
+    auto executor = Executor::open(std::move(places));
+    ASSERT_TRUE(executor.ok());
+    executors[rank] = std::move(*executor);
+  }
+  for (bool refuses : {false, true}) {
+    copies = {};
+    copies.refuses = refuses;
+    for (int rank : {0, 1}) {
+      ExecutorCall call{&device[rank], &host[rank], &scratch[rank], sum_u64(), refuses ? 2u : 1u};
+      call.copies = &copies;
+      call.input_on_device = rank == 0;
+      executors[rank]->bind(call);
+      ASSERT_TRUE(executors[rank]->start().ok());
+    }
+    EXPECT_EQ(executors[0]->poll().finished(), refuses);
+    if (!refuses) {
+      EXPECT_EQ(executors[0]->waiting_for(), "the device");
+      executors[0]->abort(Code::timeout);
+      EXPECT_FALSE(executors[0]->poll().finished()) << "a copy still writes";
+      copies.ends = true;
+      const Poll end = executors[0]->poll();
+      ASSERT_TRUE(end.finished());
+      EXPECT_EQ(end.status(), Status(Code::timeout));
+    }
+    EXPECT_EQ(copies.under_way, 0u);
+    Ended peer;
+    for (int turn = 0; turn < 1000 && !peer.finished; ++turn) {
+      loopback.transport(0).progress();
+      peer = poll_operation(*executors[1], 1);
+    }
+    ASSERT_TRUE(peer.finished);
+    EXPECT_EQ(peer.status, Status(refuses ? Code::no_resource : Code::timeout));
+  }
+}
+
 TEST(Executor, AbortWithdrawsFromAPeerThatNeverComes) {
   constexpr int nranks = 4;
   Loopback loopback(nranks, {.seed = test_seed(), .eager_bytes = 0});
