@@ -163,7 +163,10 @@ Status host_register(void* memory, size_t bytes) {
   if (!context) return Code::no_device;
   Scope scope(context);
   TUTTI_CU_TRY(cuMemHostRegister(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE));
-  return Code::ok;
+  CUdeviceptr seen = 0;
+  if (device_sees(memory, &seen) && seen == pointer(memory)) return Code::ok;
+  cu().cuMemHostUnregister(memory);
+  return Code::unsupported;
 }
 
 void host_unregister(void* memory) {

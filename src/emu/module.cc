@@ -89,6 +89,7 @@ Status copy_start(int, void* to, const void* from, size_t bytes, uint64_t* handl
 }
 
 std::atomic<long> packings{0};
+std::atomic<long> calls_started{0};
 
 // A grid of teams of one thread, one after the other: no thread of it waits.
 Status pack_start(int, const PackCall& call, uint64_t* handle) {
@@ -172,7 +173,9 @@ Status connect(gpu::Group* group, const Blob* blobs) {
 }
 
 Status start(gpu::Group* group, const Call& call) {
-  return end_of(group)->start(call);
+  const Status started = end_of(group)->start(call);
+  if (started.ok()) calls_started.fetch_add(1, std::memory_order_relaxed);
+  return started;
 }
 
 Poll poll(gpu::Group* group) {
@@ -217,6 +220,7 @@ void say(int level, const std::string& text) {
 
 long tutti_emu_get(const char* count) {
   if (std::strcmp(count, "packed") == 0) return tutti::emu::packings.load();
+  if (std::strcmp(count, "started") == 0) return tutti::emu::calls_started.load();
   return tutti::emu::linger_count(count);
 }
 

@@ -61,8 +61,8 @@ struct GroupSpec {
   uint64_t linger_ns = 0;
 };
 
-// One collective on device-readable memory of every member, native() and with a count above 0 or
-// not. Pointers need no alignment beyond the byte. send == recv is in place: allreduce, reduce,
+// One collective on device-readable memory of every member, or host memory made known by host_register
+// beside it; native(), and with a count above 0 or not. Pointers need no alignment beyond the byte. send == recv is in place: allreduce, reduce,
 // reduce_scatter_block and alltoall then take their input from recv, allgather and gather their own
 // block of it; a scatter in place has no recv at the root. A bcast has its buffer in recv. Where a rank
 // has no such buffer the pointer is not looked at.
@@ -119,7 +119,8 @@ struct Module {
   // up, or no group has been prepared.
   Status (*take_memory)(int device, size_t bytes, void** memory) = nullptr;
   void (*give_memory)(int device, void* memory) = nullptr;
-  // Makes host memory known to the driver, so that copies to and from it are asynchronous.
+  // Makes host memory known to the driver, so that copies to and from it are asynchronous and kernels reach
+  // it at its own address; unsupported where they would not.
   Status (*host_register)(void* memory, size_t bytes) = nullptr;
   void (*host_unregister)(void* memory) = nullptr;
 

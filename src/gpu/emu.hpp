@@ -20,6 +20,7 @@ TUTTI_EMU_API void tutti_emu_copy(void* to, const void* from, size_t bytes);
 TUTTI_EMU_API int tutti_emu_set(const char* knob, long value);
 // A count of this process, by its name: calls that a lingering kernel took from the bell ("rung"),
 // its launches ("launched"), rings that came too late for it ("missed"), and how many there are now
-// ("lingering"), and packings by kernels ("packed"). -1 for other names.
+// ("lingering"), packings by kernels ("packed") and calls of groups that were started ("started"). -1
+// for other names.
 TUTTI_EMU_API long tutti_emu_get(const char* count);
 }

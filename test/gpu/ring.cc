@@ -118,8 +118,10 @@ class Trial {
       has_output_ = false;
       in_place_ = false;
     }
-    send_kind_ = managed_too && w.own.below(8) == 0 ? Kind::managed : Kind::device;
-    recv_kind_ = managed_too && w.own.below(8) == 0 ? Kind::managed : Kind::device;
+    if (managed_too) {
+      send_kind_ = draw_kind();
+      recv_kind_ = draw_kind();
+    }
     if (in_place_) recv_bytes_ = std::max(send_bytes_, recv_bytes_);
     if (has_input_ && !in_place_) send_.reset(new Buffer(w.job, send_kind_, send_bytes_, offset()));
     if (has_output_) recv_.reset(new Buffer(w.job, recv_kind_, recv_bytes_, offset()));
@@ -167,6 +169,12 @@ class Trial {
   }
 
  private:
+  // Host memory that the driver knows is what staged schedules have beside device memory.
+  Kind draw_kind() {
+    const uint64_t dice = w_.own.below(8);
+    return dice == 0 ? Kind::managed : dice == 1 ? Kind::pinned : Kind::device;
+  }
+
   // Mostly what real programs have; else any byte.
   size_t offset() {
     const uint64_t dice = w_.own.below(4);
@@ -246,7 +254,7 @@ class Trial {
   uint64_t send_bytes_ = 0, recv_bytes_ = 0;
   bool in_place_ = false;
   bool has_input_ = true, has_output_ = true;
-  Kind send_kind_, recv_kind_;
+  Kind send_kind_ = Kind::device, recv_kind_ = Kind::device;
   std::unique_ptr<Buffer> send_, recv_;
   std::vector<uint8_t> input_;
 };
