@@ -133,6 +133,7 @@ Plan plan_levels(const Topology& topology, int rank, int rails, int root) {
     Tier tier;
     tier.level = level;
     tier.slices = slices_of(matches, level, units, rails);
+    plan.grain *= static_cast<uint64_t>(tier.slices);
     std::vector<std::vector<int32_t>> own;
     for (const auto& unit : units) {
       own.push_back(owners(matches, topology, unit, tier.slices, root));
@@ -605,25 +606,44 @@ Status Composer::up(Chunk& chunk) {
   return {};
 }
 
+// Chunks whose slices are of one length at every level, because kernels know no others. What is left, less
+// than an element a slice, is a chunk of its own: not worth its messages where the vector is short.
+std::vector<Block> Composer::chunks_of(uint64_t n) const {
+  constexpr uint64_t least_even_bytes = 64 << 10;
+  const uint64_t extent = info(problem_.agreed.dtype).extent;
+  const uint64_t most = most_chunks();
+  Pieces cuts = pieces(n, setting_.chunk_bytes, extent, most);
+  uint64_t even = n;
+  if (plan_.grain > 1 && most > 1 && n * extent >= least_even_bytes) {
+    even = n / plan_.grain * plan_.grain;
+    const uint64_t least = ceil_div(even, most - 1);
+    cuts.size =
+        ceil_div(std::max(cuts.size / plan_.grain * plan_.grain, least), plan_.grain) * plan_.grain;
+  }
+  std::vector<Block> chunks;
+  for (uint64_t at = 0; at < even; at += cuts.size)
+    chunks.push_back({at, std::min(cuts.size, even - at)});
+  if (even != n || chunks.empty()) chunks.push_back({even, n - even});
+  return chunks;
+}
+
 Status Composer::run(Way way) {
   const uint64_t n = problem_.agreed.count;
   const bool has_output = way != Way::down || rank_ == root_;
   const Ref own = way == Way::up ? output_ref(0, n) : own_vector(problem_.local.in_place, n);
-  const Pieces cuts =
-      pieces(n, setting_.chunk_bytes, info(problem_.agreed.dtype).extent, most_chunks());
+  const std::vector<Block> cuts = chunks_of(n);
   const auto depth = static_cast<uint64_t>(setting_.depth);
-  std::vector<Chunk> chunks(cuts.count);
-  for (uint64_t c = 0; c < cuts.count + depth; ++c) {
+  std::vector<Chunk> chunks(cuts.size());
+  for (uint64_t c = 0; c < cuts.size() + depth; ++c) {
     // The way up of a chunk before the way down of the one `depth` later, the same on every rank.
     if (c >= depth && way != Way::down) TUTTI_TRY(up(chunks[c - depth]));
-    if (c >= cuts.count) continue;
+    if (c >= cuts.size()) continue;
     Chunk& chunk = chunks[c];
     chunk.number = static_cast<uint32_t>(c);
     reuse_scratch(c);
     if (c >= depth) chunk.ends = chunks[c - depth].ends;
-    chunk.own = cut(own, cuts.size, c);
-    chunk.result =
-        has_output ? cut(output_ref(0, n), cuts.size, c) : scratch(chunk, chunk.own.count);
+    chunk.own = slice(own, cuts[c]);
+    chunk.result = has_output ? slice(output_ref(0, n), cuts[c]) : scratch(chunk, chunk.own.count);
     chunk.left.resize(plan_.tiers.size());
     chunk.at.resize(plan_.tiers.size() + 1);
     chunk.at[0] = {chunk.own, chunk.result};

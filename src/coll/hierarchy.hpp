@@ -37,6 +37,8 @@ struct Plan {
   std::vector<int32_t> team;
   // Largest number of ranks that work together in any phase; equal on all ranks.
   int widest = 1;
+  // Slices of all levels together: vectors of a multiple of it are cut into equal ones; equal on all ranks.
+  uint64_t grain = 1;
 };
 
 // `rails` bounds slices; 0: as many as units and NICs allow. With a root (not -1) it owns its slice
@@ -192,6 +194,7 @@ class Composer : Composition {
   enum class Way : uint8_t { both, down, up };  // allreduce, reduce, bcast
   Composer(const Problem& problem, const Place& place, int root, Setting setting,
            ScheduleBuilder& builder, Plan plan);
+  std::vector<Block> chunks_of(uint64_t n) const;
   Status run(Way way);
   Status down(Chunk& chunk);
   Status top(Chunk& chunk);
