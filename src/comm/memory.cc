@@ -124,7 +124,11 @@ void* take_block(size_t bytes, bool sparse) {
     blocks().taken.push_back(*at);
     blocks().free_bytes -= size;
     free.erase(at);
-    return blocks().taken.back().memory;
+    Block& block = blocks().taken.back();
+    // It may come from a time before the driver was there.
+    if (!block.registered && live())
+      block.registered = gpu::module().host_register(block.memory, block.bytes).ok();
+    return block.memory;
   }
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);

@@ -133,18 +133,28 @@ void NodeCall::look_at_buffers() {
   module_ = context_.process->live_module();
   if (module_ == nullptr) return;
   const Local& local = problem_.local;
-  std::array<const void*, 2> pointers = {local.recv, local.in_place ? local.recv : local.send};
+  struct End {
+    const void* pointer;
+    Buffer known;
+  };
+  End recv{local.recv, recv_};
+  End send = local.in_place ? recv : End{local.send, send_};
   // At the root of a scatter in place there is no recv.
-  if (pointers[1] == nullptr) pointers[1] = local.send;
+  if (send.pointer == nullptr) send = {local.send, send_};
   // A buffer that does not exist is of the other's kind.
-  if (pointers[0] == nullptr) pointers[0] = pointers[1];
-  if (pointers[1] == nullptr) pointers[1] = pointers[0];
+  if (recv.pointer == nullptr || recv.known == Buffer::missing) recv = send;
+  if (send.pointer == nullptr || send.known == Buffer::missing) send = recv;
+  // So is pinned memory, as far as kernels are concerned.
+  const bool pinned_recv = recv.known == Buffer::pinned, pinned_send = send.known == Buffer::pinned;
+  if (pinned_recv && pinned_send) return;
+  std::array<const void*, 2> pointers = {pinned_recv ? send.pointer : recv.pointer,
+                                         pinned_send ? recv.pointer : send.pointer};
   const int n = pointers[0] == pointers[1] ? 1 : 2;
   std::array<gpu::Pointer, 2> found{};
   module_->query(pointers.data(), n, found.data());
   if (n == 1) found[1] = found[0];
-  recv_kind_ = found[0].kind;
-  send_kind_ = found[1].kind;
+  recv_kind_ = pinned_recv ? gpu::Kind::pinned : found[0].kind;
+  send_kind_ = pinned_send ? gpu::Kind::pinned : found[1].kind;
   bool host = true;
   bool device = true;
   for (const gpu::Pointer& pointer : found) {

@@ -3,7 +3,8 @@
 //
 // Class H (no member can see a device): the buffers are host memory and are not looked at. Class N:
 // each rank announces the kind of its buffers; the kinds of all, equal for all once the gate is
-// closed, choose the GPU's kernels (all on the group's devices), else the rounds over shared
+// closed, choose the GPU's kernels (all on the group's devices, or tutti's own pinned memory beside such),
+// else the rounds over shared
 // memory, in which a rank with device buffers copies to and from its lanes.
 #pragma once
 
@@ -75,10 +76,16 @@ struct NodeContext {
   }
 };
 
+// What is known of a call's buffer beforehand: nothing; that it is one of memory::take_block, which kernels
+// and the CPU both reach; that there is none.
+enum class Buffer : uint8_t { unknown, pinned, missing };
+
 class NodeCall final : public Operation {
  public:
   using Context = NodeContext;
-  NodeCall(NodeContext& context, const Problem& problem) : context_(context), problem_(problem) {}
+  NodeCall(NodeContext& context, const Problem& problem, Buffer send = Buffer::unknown,
+           Buffer recv = Buffer::unknown)
+      : context_(context), problem_(problem), send_(send), recv_(recv) {}
 
   Status start() override;
   Poll poll() override;
@@ -109,6 +116,8 @@ class NodeCall final : public Operation {
 
   NodeContext& context_;
   Problem problem_;
+  Buffer send_;
+  Buffer recv_;
   const gpu::Module* module_ = nullptr;  // where this rank's driver is live
   shm::Reach reach_ = shm::Reach::host;
   int device_ = -1;

@@ -10,9 +10,24 @@ namespace tutti {
 NodeGroups::NodeGroups(NodeContext& context, std::vector<int32_t> ranks)
     : context_(context), ranks_(std::move(ranks)), counts_(ranks_.size()) {}
 
-void NodeGroups::bind(const Agreed& agreed) {
+void NodeGroups::bind(const Agreed& agreed, bool pinned_scratch) {
   agreed_.op = agreed.op;
   agreed_.dtype = agreed.dtype;
+  pinned_scratch_ = pinned_scratch;
+}
+
+Buffer NodeGroups::buffer(const Ref& ref) const {
+  if (ref.count == 0) return Buffer::missing;
+  return ref.space == Space::scratch && pinned_scratch_ ? Buffer::pinned : Buffer::unknown;
+}
+
+// Kernels know blocks of one length.
+void NodeGroups::even_out(Agreed& agreed) const {
+  if (std::any_of(counts_.begin(), counts_.end(), [&](uint64_t n) { return n != counts_[0]; }))
+    return;
+  agreed.coll = agreed.coll == Coll::allgatherv ? Coll::allgather : Coll::reduce_scatter_block;
+  agreed.count = counts_[0];
+  agreed.counts = {};
 }
 
 // Rooted ones are those of uneven parts in which all but the root have none.
@@ -49,6 +64,7 @@ Status NodeGroups::describe(const Step& step, const Group& group, const void* fr
       return Code::internal;
   }
   problem.agreed.counts = counts_;
+  if (context_.device != nullptr) even_out(problem.agreed);
   if (!gathers) return {};
   const uint64_t extent = info(problem.agreed.dtype).extent;
   uint64_t before = 0;
@@ -67,7 +83,7 @@ Result<Operation*> NodeGroups::prepare(uint32_t, const Step& step, const Group& 
                 name(group.coll), group.members.size(), ranks_.size());
     return status;
   }
-  call_.emplace(context_, problem);
+  call_.emplace(context_, problem, buffer(step.from), buffer(step.to));
   return &*call_;
 }
 

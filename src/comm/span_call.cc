@@ -1,5 +1,7 @@
 #include "comm/span_call.hpp"
 
+#include <array>
+
 #include "base/log.hpp"
 #include "comm/fabric.hpp"
 #include "engine/widening.hpp"
@@ -51,15 +53,30 @@ void SpanCall::bind() {
     call.wide = wide_arithmetic(agreed.op, agreed.dtype);
     call.wide.memory = scratch_ == nullptr ? nullptr : static_cast<char*>(scratch_) + wide_at_;
   }
+  call.copies = &copies_;
+  call.input_on_device = local.send_on_device;
+  call.output_on_device = local.recv_on_device;
   executor_->bind(call);
+}
+
+// Where the ends lie that this rank has: its schedule is staged for those on a device.
+void SpanCall::look_at_buffers() {
+  if (!context_.device_possible || !memory::live()) return;
+  Local& local = problem_.local;
+  const Extent size = extent(problem_, context_.rank, context_.topology.nranks);
+  const std::array<const void*, 2> pointers = {size.input != 0 ? local.send : nullptr,
+                                               size.output != 0 ? local.recv : nullptr};
+  std::array<memory::Place, 2> places{};
+  for (size_t i = 0; i < pointers.size(); ++i)
+    if (pointers[i] != nullptr) memory::look(&pointers[i], 1, &places[i]);
+  local.send_on_device = places[0].on_device;
+  local.recv_on_device = places[1].on_device;
+  copies_.bind(places[places[0].on_device ? 0 : 1].device);
 }
 
 Status SpanCall::prepare() {
   TUTTI_TRY(context_.failed);
   if (problem_.local.error != Code::ok) return problem_.local.error;
-  if (context_.device_possible)
-    TUTTI_TRY(
-        staging_.begin(problem_.agreed, context_.rank, context_.topology.nranks, problem_.local));
   if (scratch_bytes_ == 0) return {};
   scratch_ = memory::take_block(scratch_bytes_);
   if (scratch_ == nullptr) return Code::no_memory;
@@ -68,6 +85,7 @@ Status SpanCall::prepare() {
 
 Status SpanCall::start() {
   ++context_.sequence;
+  if (problem_.local.error == Code::ok) look_at_buffers();
   auto plan = context_.plans->get(context_.choice(problem_.agreed), problem_);
   if (!plan.ok()) {
     context_.fail(plan.status());
@@ -82,17 +100,14 @@ Status SpanCall::start() {
   }
   if (Status status = prepare(); !status.ok()) {
     refuse(status);
-    // A copy that has begun must end before its memory goes.
-    if (!staging_.poll().finished()) {
-      status_ = status;
-      phase_ = Phase::copy_in;
-      return {};
-    }
     return status;
   }
-  phase_ = Phase::copy_in;
-  if (!staging_.needed()) begin_schedule();
-  return {};
+  bind();
+  if (context_.groups != nullptr)
+    context_.groups->bind(problem_.agreed, context_.device_possible && scratch_ != nullptr &&
+                                               memory::is_registered(scratch_));
+  runs_ = true;
+  return executor_->start();
 }
 
 void SpanCall::refuse(Status why) {
@@ -101,93 +116,43 @@ void SpanCall::refuse(Status why) {
   context_.fail(why);
 }
 
-void SpanCall::begin_schedule() {
-  bind();
-  if (context_.groups != nullptr) context_.groups->bind(problem_.agreed);
-  phase_ = Phase::schedule;
-  (void)executor_->start();  // never fails
-}
-
-Poll SpanCall::finish(Status status) {
-  phase_ = Phase::done;
-  return status.ok() ? Poll::done() : Poll::failed(status);
-}
-
-Poll SpanCall::end_schedule(Status status) {
+Poll SpanCall::end(Status status) {
+  runs_ = false;
   if (!status.ok()) {
     context_.fail(status);
     // A peer that does not answer may still write.
-    staging_.abandon();
     scratch_ = nullptr;
-    return finish(status);
+    return Poll::failed(status);
   }
   if (context_.rank == 0) context_.fabric->say_carrier(context_.name);
-  if (!staging_.needed()) return finish({});
-  if (Status out = staging_.begin_out(); !out.ok()) return finish(out);
-  phase_ = Phase::copy_out;
-  return poll();
+  return Poll::done();
 }
 
 Poll SpanCall::poll() {
-  switch (phase_) {
-    case Phase::copy_in: {
-      const Poll copied = staging_.poll();
-      if (!copied.finished()) return Poll::busy();
-      if (!status_.ok()) return finish(status_);
-      if (!copied.status().ok()) {
-        refuse(copied.status());
-        return finish(copied.status());
-      }
-      begin_schedule();
-      [[fallthrough]];
-    }
-    case Phase::schedule: {
-      const Poll run = executor_->poll();
-      return run.finished() ? end_schedule(run.status()) : run;
-    }
-    case Phase::copy_out: {
-      const Poll copied = staging_.poll();
-      return copied.finished() ? finish(copied.status()) : copied;
-    }
-    case Phase::done:
-      return Poll::done();
-  }
-  return Poll::failed(Code::internal);
+  if (!runs_) return Poll::done();
+  const Poll run = executor_->poll();
+  return run.finished() ? end(run.status()) : run;
 }
 
 void SpanCall::abort(Status why) {
-  if (phase_ == Phase::copy_in && status_.ok()) {
-    status_ = why;
-    refuse(why);
-  } else if (phase_ == Phase::schedule) {
-    executor_->abort(why);
-    context_.fail(why);
-  }
+  if (!runs_) return;
+  executor_->abort(why);
+  context_.fail(why);
 }
 
 Status SpanCall::check_peers() {
-  if (phase_ != Phase::schedule || context_.node == nullptr) return {};
+  if (!runs_ || context_.node == nullptr) return {};
   for (const PeerProcess& process : context_.node->processes)
     if (!process.alive()) return Code::peer_lost;
   return {};
 }
 
 const char* SpanCall::phase() const {
-  switch (phase_) {
-    case Phase::copy_in:
-      return "copying from the device";
-    case Phase::schedule:
-      return executor_->phase();
-    case Phase::copy_out:
-      return "copying to the device";
-    case Phase::done:
-      return "done";
-  }
-  return "";
+  return runs_ ? executor_->phase() : "done";
 }
 
 std::string SpanCall::waiting_for() const {
-  return phase_ == Phase::schedule ? executor_->waiting_for() : "the device";
+  return runs_ ? executor_->waiting_for() : "";
 }
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
 // SpanCall: one collective call on a communicator of several nodes: the schedule that its agreed facts
-// lead to, run over the network and the shared memory of nodes, with host copies of device buffers at
-// this rank's own ends.
+// lead to, run over the network and inside nodes by shared memory or kernels; staged through host memory
+// where this rank's own buffers lie on a device.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "comm/choices.hpp"
+#include "comm/memory.hpp"
 #include "comm/node_groups.hpp"
 #include "comm/span_plans.hpp"
-#include "comm/staging.hpp"
 #include "engine/operation.hpp"
 
 namespace tutti {
@@ -53,6 +53,19 @@ struct SpanContext {
   void fail(Status why);
 };
 
+// Copies of one call between the device of its buffers and host memory.
+class DeviceCopies final : public CopyRunner {
+ public:
+  void bind(int32_t device) { device_ = device; }
+  Status start(void* to, const void* from, size_t bytes, uint64_t* handle) override {
+    return memory::copy_start(device_, to, from, bytes, handle);
+  }
+  Poll poll(uint64_t handle) override { return memory::copy_poll(handle); }
+
+ private:
+  int32_t device_ = -1;
+};
+
 // The call as it is made over nodes: partial sums and products of 16 bits as fp32 (law 5).
 Agreed over_nodes(const Agreed& agreed);
 
@@ -73,13 +86,11 @@ class SpanCall final : public Operation {
   std::string waiting_for() const override;
 
  private:
-  enum class Phase : uint8_t { copy_in, schedule, copy_out, done };
+  void look_at_buffers();
   Status prepare();
-  void begin_schedule();
   void bind();
   void refuse(Status why);
-  Poll end_schedule(Status status);
-  Poll finish(Status status);
+  Poll end(Status status);
 
   SpanContext& context_;
   Problem problem_;
@@ -87,9 +98,8 @@ class SpanCall final : public Operation {
   uint64_t scratch_bytes_ = 0;
   uint64_t wide_at_ = 0;  // where fp32 partial results begin in the scratch
   void* scratch_ = nullptr;
-  Staging staging_;
-  Status status_;
-  Phase phase_ = Phase::done;
+  DeviceCopies copies_;
+  bool runs_ = false;
 };
 
 }  // namespace tutti

@@ -7,17 +7,22 @@
 #include <array>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/config.hpp"
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "comm/communicator.hpp"
 #include "comm/host_habit.hpp"
+#include "comm/memory.hpp"
+#include "comm/process.hpp"
 #include "fake_base.hpp"
 #include "gpu/emu.hpp"
 #include "gpu/module.hpp"
@@ -33,6 +38,7 @@ constexpr size_t canaries = 16;
 Config emulated() {
   Config config;
   config.gpu_module = "emu";
+  config.net_module = "ucx";         // for communicators of several nodes
   config.gpu_linger_ns = 5'000'000;  // small calls in a row are rung for, by chance and load
   return config;
 }
@@ -44,8 +50,9 @@ struct Emu {
   decltype(&tutti_emu_free) free;
   decltype(&tutti_emu_copy) copy;
   decltype(&tutti_emu_set) set;
+  decltype(&tutti_emu_get) get;
 
-  static const Emu& get() {
+  static const Emu& entries() {
     static const Emu emu = [] {
       Dl_info where{};
       dladdr(reinterpret_cast<void*>(gpu::module().query), &where);
@@ -55,11 +62,22 @@ struct Emu {
       found.free = reinterpret_cast<decltype(found.free)>(dlsym(handle, "tutti_emu_free"));
       found.copy = reinterpret_cast<decltype(found.copy)>(dlsym(handle, "tutti_emu_copy"));
       found.set = reinterpret_cast<decltype(found.set)>(dlsym(handle, "tutti_emu_set"));
+      found.get = reinterpret_cast<decltype(found.get)>(dlsym(handle, "tutti_emu_get"));
       return found;
     }();
     return emu;
   }
 };
+
+// All ranks' groups take lanes of this one process, and its first group decides how many there are.
+class ManyLanes : public testing::Environment {
+  void SetUp() override {
+    memory::open(config);
+    ASSERT_TRUE(gpu::choose("emu").ok());
+    ASSERT_EQ(Emu::entries().set("small_lanes", 256), 0);
+  }
+};
+const auto* const many_lanes = testing::AddGlobalTestEnvironment(new ManyLanes);
 
 // Elements of one kind of memory, with canaries behind them.
 class Buffer {
@@ -69,7 +87,7 @@ class Buffer {
     if (kind == Kind::host)
       memory_ = static_cast<int32_t*>(malloc(bytes));
     else
-      memory_ = static_cast<int32_t*>(Emu::get().alloc(static_cast<int>(kind), 0, bytes));
+      memory_ = static_cast<int32_t*>(Emu::entries().alloc(static_cast<int>(kind), 0, bytes));
     write(std::vector<int32_t>(count, poison));
     const std::vector<int32_t> guard(canaries, ~poison);
     put(memory_ + count, guard.data(), canaries);
@@ -78,7 +96,7 @@ class Buffer {
     if (kind_ == Kind::host)
       free(memory_);
     else
-      Emu::get().free(memory_);
+      Emu::entries().free(memory_);
   }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -90,7 +108,7 @@ class Buffer {
     if (kind_ == Kind::host)
       memcpy(values.data(), memory_, values.size() * sizeof(int32_t));
     else
-      Emu::get().copy(values.data(), memory_, values.size() * sizeof(int32_t));
+      Emu::entries().copy(values.data(), memory_, values.size() * sizeof(int32_t));
     for (size_t i = count_; i < values.size(); ++i) EXPECT_EQ(values[i], ~poison) << "canary";
     values.resize(count_);
     return values;
@@ -101,7 +119,7 @@ class Buffer {
     if (kind_ == Kind::host)
       memcpy(to, from, count * sizeof(int32_t));
     else
-      Emu::get().copy(to, from, count * sizeof(int32_t));
+      Emu::entries().copy(to, from, count * sizeof(int32_t));
   }
   Kind kind_;
   size_t count_;
@@ -275,6 +293,127 @@ TEST(DeviceCalls, AnyMixtureOfKinds) {
   for (int nranks : {2, 3, 5}) sweep(nranks, 120, false);
 }
 
+// ---- Communicators of several nodes.
+
+// Messages go over no device here, which is said aloud.
+class Quiet {
+ public:
+  Quiet() : before_(log::threshold.exchange(log::Level::off)) {}
+  ~Quiet() { log::threshold.store(before_); }
+
+ private:
+  log::Level before_;
+};
+
+class DevicesOverNodes : public testing::TestWithParam<std::vector<int32_t>> {
+ protected:
+  void SetUp() override {
+    if (!Process::get(config).fabric().open(config, true).ok()) GTEST_SKIP() << "no network module";
+  }
+  static constexpr const char* rules[] = {
+      "ring", "recursive_doubling", "hierarchical,inner=groups,chunk=8k",
+      "hierarchical,inner=groups,rails=1", "hierarchical,inner=messages,chunk=16k"};
+  int nranks() const { return static_cast<int>(GetParam().size()); }
+
+  // body: of each rank, for each call of each rule; `draw` is the same on all ranks.
+  using Body = std::function<void(Communicator&, int rank, std::mt19937& draw, std::mt19937& own)>;
+  void each_call(std::span<const char* const> rules, int calls, const Body& body) {
+    const unsigned seed = std::random_device{}();
+    for (const char* rule : rules) {
+      SCOPED_TRACE(text("seed {}, rule {}", seed, rule));
+      Config ruled = config;
+      ruled.allreduce = text("{}; ring", rule);
+      FakeBase base(nranks());
+      on_all_ranks(nranks(), [&](int rank) {
+        driven = {{&base, rank}};
+        EngineHooks hooks = fake_hooks();
+        hooks.single_threaded = false;
+        hooks.oversubscribed = true;
+        hooks.fail_after_ns = 20'000'000'000;
+        Engine engine(hooks);
+        BaseComm of_rank = base.of(rank);
+        of_rank.nodes = GetParam();
+        auto comm = Communicator::open(of_rank, engine, ruled);
+        ASSERT_TRUE(comm->settle().ok());
+        std::mt19937 draw(seed), own(seed + 1 + static_cast<unsigned>(rank));
+        for (int i = 0; i < calls; ++i) {
+          body(*comm, rank, draw, own);
+          if (testing::Test::HasFatalFailure()) std::abort();  // peers would wait for ever
+        }
+        comm->close();
+      });
+    }
+  }
+  Quiet quiet_;
+};
+
+TEST_P(DevicesOverNodes, AnyMixtureOfKinds) {
+  each_call(rules, 12, [&](Communicator& comm, int rank, std::mt19937& draw, std::mt19937& own) {
+    Case test;
+    test.salt = static_cast<uint32_t>(draw());
+    test.op = ops[draw() % std::size(ops)];
+    const uint64_t most[] = {8, 3000, 40000};
+    test.count = 1 + draw() % most[draw() % 3];
+    test.in_place = draw() % 2 == 0;
+    const bool uniform = draw() % 2 == 0;
+    const Kind kinds[] = {Kind::host, Kind::managed, Kind::device, Kind::pinned, Kind::device};
+    run_case(comm, rank, nranks(), test, uniform ? Kind::device : kinds[own() % 5],
+             uniform ? Kind::device : kinds[own() % 5]);
+  });
+}
+
+TEST_P(DevicesOverNodes, OtherCollectivesToo) {
+  constexpr Coll all[] = {Coll::allgather, Coll::alltoall, Coll::reduce_scatter_block,
+                          Coll::bcast,     Coll::gather,   Coll::scatter,
+                          Coll::reduce};
+  each_call(std::span(rules, 1), 40,
+            [&](Communicator& comm, int rank, std::mt19937& draw, std::mt19937& own) {
+              Case test;
+              test.salt = static_cast<uint32_t>(draw());
+              test.coll = all[draw() % std::size(all)];
+              test.count = 1 + draw() % (draw() % 2 == 0 ? 8 : 9000);
+              test.in_place = draw() % 2 == 0;
+              if (is_rooted(test.coll))
+                test.root = static_cast<int>(draw() % static_cast<unsigned>(nranks()));
+              const Kind kinds[] = {Kind::host, Kind::device};
+              run_case(comm, rank, nranks(), test, kinds[own() % 2], kinds[own() % 2]);
+            });
+}
+
+// Where all ranks of a node have device buffers, kernels reduce and gather inside it: two group steps a
+// chunk on each rank that has company.
+TEST_P(DevicesOverNodes, KernelsWorkInsideNodes) {
+  constexpr const char* rule[] = {"hierarchical,inner=groups,chunk=8k"};
+  std::map<int32_t, int> sizes;
+  for (int32_t node : GetParam()) ++sizes[node];
+  const auto [least, most] = std::minmax_element(
+      sizes.begin(), sizes.end(), [](auto& a, auto& b) { return a.second < b.second; });
+  // Slices are cut for the smallest node; members without a slice make blocks uneven.
+  if (least->second != most->second || least->second == 1)
+    GTEST_SKIP() << "no node of several ranks, or nodes of different sizes";
+  // Of 2048 elements, or 2046 for three slices. What is left goes through shared memory.
+  for (uint64_t count : {30000, 30001}) {
+    const long before = Emu::entries().get("started");
+    each_call(rule, 1, [&](Communicator& comm, int rank, std::mt19937&, std::mt19937&) {
+      Case test;
+      test.count = count;
+      run_case(comm, rank, nranks(), test, Kind::device, Kind::device);
+    });
+    EXPECT_EQ(Emu::entries().get("started") - before, 2 * 15 * nranks()) << count;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, DevicesOverNodes,
+                         testing::Values(std::vector<int32_t>{0, 1},
+                                         std::vector<int32_t>{0, 0, 1, 1},
+                                         std::vector<int32_t>{0, 1, 0, 2, 1},
+                                         std::vector<int32_t>{0, 1, 1, 0, 0, 1}),
+                         [](const auto& info) {
+                           std::string name = "Nodes";
+                           for (int32_t node : info.param) name += std::to_string(node);
+                           return name;
+                         });
+
 // Rooted calls on host memory alone end up below, on all ranks at the same call, and come back with the
 // first probe that meets a device buffer, of whichever rank.
 TEST(DeviceCalls, RootedCallsOnHostMemoryGoBelowUntilADeviceBufferComes) {
@@ -357,7 +496,7 @@ TEST(DeviceCalls, PendingOnTwoCommunicatorsInOppositeOrder) {
 TEST(DeviceCalls, ARefusedLaneSendsAllRanksThroughSharedMemory) {
   const log::Level before = log::threshold.exchange(log::Level::off);
   const uint64_t warnings = log::count(log::Level::warn);
-  ASSERT_EQ(Emu::get().set("small_lanes", 0), 0);
+  ASSERT_EQ(Emu::entries().set("small_lanes", 0), 0);
   // More communicators than there are lanes: the later ones have no kernels, and are right.
   constexpr int nranks = 2;
   constexpr int ncomms = 7;
