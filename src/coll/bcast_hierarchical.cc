@@ -1,6 +1,7 @@
-// Hierarchical broadcast: between one rank of every unit, then inside the units, in chunks.
-// Steps: those of the levels; bytes into a node: n. Best on several nodes.
-// Source: common practice, as Open MPI coll/han.
+// Hierarchical broadcast: between one rank of every unit, then inside the units, in chunks; with several
+// rails the root's unit takes a slice each, broadcasts them side by side, and units gather them.
+// Steps: those of the levels; bytes into a node: n, over one NIC or spread over its NICs. Best on several
+// nodes. Source: common practice, as Open MPI coll/han; rails as in scatter and allgather.
 #include "coll/hierarchy.hpp"
 
 namespace tutti {
@@ -12,7 +13,8 @@ constexpr Param parameters[] = {
     chunk_param,
     inner_param,
     {"top", Param::Unit::choice, 0, 0, 2, "Algorithm between the units.",
-     "binomial|chain|scatter_allgather"}};
+     "binomial|chain|scatter_allgather"},
+    {"rails", Param::Unit::number, 1, 0, 64, "Slices side by side; 0: as units and NICs allow."}};
 constexpr const char* tops[] = {"binomial", "chain", "scatter_allgather"};
 
 const Algorithm* top_of(const Params& params) {
@@ -28,11 +30,14 @@ Status generate(const Problem& problem, const Place& place, ScheduleBuilder& bui
   setting.inner = static_cast<Inner>(place.params[1]);
   setting.top = top_of(place.params);
   setting.chunk_bytes = place.params[0];
-  return Composer(problem, place, 1, problem.agreed.root, setting, builder).bcast();
+  return Composer(problem, place, static_cast<int>(place.params[3]), problem.agreed.root, setting,
+                  builder)
+      .bcast();
 }
 
 Estimate estimate(const Agreed&, const Scale& s, const Params& params) {
-  return estimate_levels(*top_of(params), s, 1, params[0], static_cast<Inner>(params[1]));
+  return estimate_levels(*top_of(params), s, static_cast<int>(params[3]), params[0],
+                         static_cast<Inner>(params[1]));
 }
 
 }  // namespace

@@ -126,6 +126,7 @@ Plan plan_levels(const Topology& topology, int rank, int rails, int root) {
   Plan plan;
   Matches matches(topology);
   std::vector<int32_t> team = everyone(topology);
+  int source = root;
   bool here = true;  // whether this rank still owns something; then `team` is its own
   for (Level level : levels) {
     const Units units = part_by(topology, level, team);
@@ -134,14 +135,18 @@ Plan plan_levels(const Topology& topology, int rank, int rails, int root) {
     tier.level = level;
     tier.slices = slices_of(matches, level, units, rails);
     plan.grain *= static_cast<uint64_t>(tier.slices);
+    size_t source_unit = 0;
     std::vector<std::vector<int32_t>> own;
     for (const auto& unit : units) {
-      own.push_back(owners(matches, topology, unit, tier.slices, root));
+      own.push_back(owners(matches, topology, unit, tier.slices, source));
+      const bool has_source = std::find(unit.begin(), unit.end(), source) != unit.end();
+      if (has_source) source_unit = own.size() - 1;
       plan.widest = std::max(plan.widest, static_cast<int>(unit.size()));
       auto at = std::find(unit.begin(), unit.end(), rank);
       if (!here || at == unit.end()) continue;
       tier.unit = unit;
       tier.owner_of = own.back();
+      tier.source = has_source ? source : -1;
       const auto index = static_cast<int32_t>(at - unit.begin());
       auto slice = std::find(own.back().begin(), own.back().end(), index);
       if (slice != own.back().end()) tier.slice = static_cast<int>(slice - own.back().begin());
@@ -151,12 +156,14 @@ Plan plan_levels(const Topology& topology, int rank, int rails, int root) {
     // Teams of all slices are alike; a rank that owns none follows the first, to know how wide it
     // is.
     const auto slice = static_cast<size_t>(here ? tier.slice : 0);
+    if (source >= 0) source = units[source_unit][static_cast<size_t>(own[source_unit][slice])];
     team.clear();
     for (size_t u = 0; u < units.size(); ++u)
       team.push_back(units[u][static_cast<size_t>(own[u][slice])]);
   }
   plan.widest = std::max(plan.widest, static_cast<int>(team.size()));
   if (here) plan.team = team;
+  plan.source = source;
   return plan;
 }
 
@@ -282,7 +289,7 @@ Estimate estimate_levels(const Algorithm& top, const Scale& scale, int rails, ui
                          Inner inner) {
   const Coll coll = top.collectives[0];
   const bool both = coll == Coll::allreduce, barrier = coll == Coll::barrier;
-  const double slices = both ? slices_in(scale, rails) : 1;
+  const double slices = both || coll == Coll::bcast ? slices_in(scale, rails) : 1;
   Estimate e;
   e.chunks = chunk_bytes == 0 ? 1 : scale.chunks(scale.bytes, chunk_bytes, 256);
   add_top(e, top, coll, scale, slices);
@@ -295,6 +302,12 @@ Estimate estimate_levels(const Algorithm& top, const Scale& scale, int rails, ui
   }
   if (both || coll == Coll::reduce)
     add_inside(e, scale, Coll::reduce_scatter, slices, scale.bytes, inner);
+  if (coll == Coll::bcast && slices > 1) {
+    // The root gives the owners in its unit their slices.
+    e.near.messages += e.chunks;
+    e.near.sends += e.chunks * std::min(slices - 1, scale.bytes);
+    e.near.bytes += scale.bytes * (1 - 1 / slices);
+  }
   if (both || coll == Coll::bcast)
     add_inside(e, scale, Coll::allgather, slices, scale.bytes, inner);
   if (barrier) e.groups += 2;
@@ -589,8 +602,8 @@ Status Composer::top(Chunk& chunk) {
   const Coll coll = setting_.top->collectives[0];
   const bool in_place = at.own == at.result;
   int root = 0;
-  if (root_ >= 0) {
-    auto here = std::find(plan_.team.begin(), plan_.team.end(), root_);
+  if (plan_.source >= 0) {
+    auto here = std::find(plan_.team.begin(), plan_.team.end(), plan_.source);
     root = static_cast<int>(here - plan_.team.begin());
   }
   return sub(chunk,
@@ -599,6 +612,30 @@ Status Composer::top(Chunk& chunk) {
               .root = root,
               .in_place = in_place && coll != Coll::bcast},
              plan_.team, at.own, at.result, phase_tag(chunk, 0, Phase::top));
+}
+
+// The way down of a broadcast: who has the vector gives the owners in its unit their slices.
+void Composer::scatter(Chunk& chunk) {
+  for (size_t t = 0; t < plan_.tiers.size(); ++t) {
+    const Tier& tier = plan_.tiers[t];
+    const Ref whole = chunk.at[t].result;
+    std::vector<Id> done;
+    for (int s = 0; s < tier.slices && tier.source >= 0 && tier.unit.size() > 1; ++s) {
+      const int32_t owner = tier.unit[static_cast<size_t>(tier.owner_of[static_cast<size_t>(s)])];
+      const Ref theirs = slice(whole, part(whole.count, tier.slices, s));
+      if (owner == tier.source || theirs.count == 0) continue;
+      const uint32_t t_down = phase_tag(chunk, t, Phase::down);
+      if (rank_ == tier.source)
+        done.push_back(builder_.send(owner, theirs, std::span<const Id>(chunk.ends), t_down));
+      if (rank_ == owner)
+        done.push_back(builder_.recv(tier.source, theirs, std::span<const Id>(chunk.ends), t_down));
+    }
+    // What is sent does not hold up the source; what is received is what the owner goes on with.
+    chunk.left[t] = done;
+    if (rank_ != tier.source && !done.empty()) chunk.ends = done;
+    const Ref mine = tier.unit.size() == 1 ? whole : slice_of(tier, whole);
+    chunk.at[t + 1] = {mine, mine};
+  }
 }
 
 Status Composer::up(Chunk& chunk) {
@@ -648,7 +685,7 @@ Status Composer::run(Way way) {
     chunk.at.resize(plan_.tiers.size() + 1);
     chunk.at[0] = {chunk.own, chunk.result};
     if (way == Way::up) {
-      for (size_t t = 0; t < plan_.tiers.size(); ++t) chunk.at[t + 1] = chunk.at[t];
+      scatter(chunk);
     } else {
       TUTTI_TRY(down(chunk));
     }

@@ -28,13 +28,16 @@ struct Tier {
   std::vector<int32_t> owner_of;  // per slice: index into unit, ascending
 
   int slices = 1;
-  int slice = -1;  // this rank's; -1: none
+  int slice = -1;   // this rank's; -1: none
+  int source = -1;  // whose vector is scattered over the owners, if in this unit; -1: nobody's here
 };
 
 struct Plan {
   std::vector<Tier> tiers;
   // Ranks that this one meets at the top; empty if it owns nothing there.
   std::vector<int32_t> team;
+  // The one of them that has what the root broadcasts; -1: no root.
+  int source = -1;
   // Largest number of ranks that work together in any phase; equal on all ranks.
   int widest = 1;
   // Slices of all levels together: vectors of a multiple of it are cut into equal ones; equal on all ranks.
@@ -42,7 +45,7 @@ struct Plan {
 };
 
 // `rails` bounds slices; 0: as many as units and NICs allow. With a root (not -1) it owns its slice
-// at every level.
+// at every level; the teams of other slices have the owners in its unit in its stead.
 Plan plan_levels(const Topology& topology, int rank, int rails, int root);
 
 // Two levels, as all ranks see them.
@@ -198,6 +201,7 @@ class Composer : Composition {
   Status run(Way way);
   Status down(Chunk& chunk);
   Status top(Chunk& chunk);
+  void scatter(Chunk& chunk);
   Status up(Chunk& chunk);
   Status down_tier(Chunk& chunk, size_t tier);
   Status up_tier(Chunk& chunk, size_t tier);

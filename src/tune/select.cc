@@ -53,13 +53,13 @@ std::vector<Params> worthwhile(const Algorithm& algorithm, bool groups, bool swi
         for (Params params : base)
           for (uint64_t value : more) {
             params.values[i] = value;
-            all.push_back(params);
+            if (value != algorithm.parameters[i].standard) all.push_back(params);
           }
   };
   if (std::string_view(algorithm.scheme) != "hierarchical") return all;
   // One slice saves messages, many spread the bytes. Short chunks overlap the levels, long ones save
   // messages.
-  also("rails", {1});
+  also("rails", {0, 1});
   also("chunk", {4 << 20, 16 << 20, 64 << 20, uint64_t{1} << 40});
   return all;
 }

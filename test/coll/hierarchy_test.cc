@@ -234,5 +234,43 @@ TEST(Plan, TheRootOwnsItsSlice) {
   EXPECT_EQ(plan_levels(t, 6, 1, 6).team, (std::vector<int32_t>{0, 6, 8}));
 }
 
+TEST(Plan, OwnersInTheRootsUnitAreSourcesOfTheirSlices) {
+  const Topology t = *parse_topology("node:3 gpu:4 nic:4");
+  for (int rank = 0; rank < t.nranks; ++rank) {
+    const Plan plan = plan_levels(t, rank, 0, 6);
+    ASSERT_EQ(plan.tiers.size(), 1u);
+    EXPECT_EQ(plan.tiers[0].slices, 4);
+    EXPECT_EQ(plan.tiers[0].source, t.node_of(rank) == 1 ? 6 : -1);
+    // Of the team of the same GPU on every node the one on the root's.
+    EXPECT_EQ(plan.source, 4 + rank % 4);
+  }
+}
+
+// On as many rails as there are NICs, a rank of the root's node sends no more than its slice off the node.
+TEST(Bcast, SpreadsOverAllRails) {
+  const Topology t = *parse_topology("node:2 gpu:4 nic:4");
+  const Algorithm& algorithm = *find_algorithm(Coll::bcast, "hierarchical");
+  for (uint64_t rails : {0, 1, 2}) {
+    Params params = algorithm.standard_params();
+    params.values[3] = rails;
+    Problem problem;
+    problem.agreed.coll = Coll::bcast;
+    problem.agreed.dtype = Dtype::byte;
+    problem.agreed.count = 4096;
+    uint64_t most = 0, all = 0;
+    for (int r = 0; r < 4; ++r) {
+      Schedule s;
+      ASSERT_TRUE(generate(algorithm, problem, Place{r, t, params}, s).ok());
+      uint64_t away = 0;
+      for (const Step& step : s.steps)
+        if (step.kind == StepKind::send && t.node_of(step.peer) == 1) away += step.from.count;
+      most = std::max(most, away);
+      all += away;
+    }
+    EXPECT_EQ(all, 4096u);
+    EXPECT_EQ(most, 4096 / (rails == 0 ? 4 : rails));
+  }
+}
+
 }  // namespace
 }  // namespace tutti
