@@ -39,41 +39,50 @@ int end_copies(PersistentCall& call) {
   return status.ok() ? MPI_SUCCESS : raise(call.comm, status);
 }
 
-// One start of the program's, before and after the base's of the same request.
+// The program's start of one request or several, before and after the base's. One needs no memory.
 class Starting {
  public:
   void before(MPI_Request request) {
     PersistentCall* call = find(request);
     if (call == nullptr || call->active) return;  // a second start is for the base to refuse
     if (call->native != nullptr) {
-      native_.push_back(call);
+      if (first_ == nullptr)
+        first_ = call;
+      else
+        others_.push_back(call);
       return;
     }
     call->active = true;
     call->status = call->copies.copy_in();
   }
   int after(int error) {
-    if (error != MPI_SUCCESS) return error;
-    for (PersistentCall* call : native_) {
-      call->active = true;
-      NativePersistent& native = *call->native;
-      start_slot(native.slot);
-      // A failure is told to the peers by the call itself.
-      if (native.packing != nullptr) native.problem->local.error = native.packing->in().code();
-      native.order->begin_in_any_order(native.number, *native.problem, native.slot->request);
-    }
-    const Communicator* last = nullptr;
-    for (PersistentCall* call : native_) {
+    if (error != MPI_SUCCESS || first_ == nullptr) return error;
+    begin(*first_);
+    for (PersistentCall* call : others_) begin(*call);
+    // What was begun together is told together.
+    Communicator* last = first_->native->order.get();
+    last->go();
+    for (const PersistentCall* call : others_) {
       Communicator* order = call->native->order.get();
       if (order != last) order->go();
       last = order;
     }
-    if (!native_.empty()) complete_finished();
+    complete_finished();
     return error;
   }
 
  private:
-  std::vector<PersistentCall*> native_;
+  static void begin(PersistentCall& call) {
+    call.active = true;
+    NativePersistent& native = *call.native;
+    start_slot(native.slot);
+    // A failure is told to the peers by the call itself.
+    if (native.packing != nullptr) native.problem->local.error = native.packing->in().code();
+    native.order->begin_in_any_order(native.number, *native.problem, native.slot->request);
+  }
+
+  PersistentCall* first_ = nullptr;
+  std::vector<PersistentCall*> others_;
 };
 
 }  // namespace
