@@ -70,6 +70,8 @@ const gpu::Tuning* tuning_in_force() {
   return &made.tuning;
 }
 
+std::atomic<long> calls_started{0};
+
 Refusals& refusals() {
   static Refusals all;
   return all;
@@ -118,5 +120,6 @@ int tutti_cuda_set(const char* knob, long value) {
 }
 
 long tutti_cuda_get(const char* count) {
+  if (std::strcmp(count, "started") == 0) return tutti::cuda::calls_started.load();
   return tutti::cuda::linger_count(count);
 }

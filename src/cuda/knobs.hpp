@@ -18,6 +18,8 @@ struct Refusals {
   std::atomic<long> launches{0};
 };
 Refusals& refusals();
+// Calls of groups that kernels took.
+extern std::atomic<long> calls_started;
 // True when this use is the one to refuse; says so in the log.
 bool refuse(std::atomic<long>& countdown, const char* what);
 
@@ -26,5 +28,6 @@ bool refuse(std::atomic<long>& countdown, const char* what);
 // Sets a knob of knobs.cc; -1 when there is none of that name.
 extern "C" __attribute__((visibility("default"))) int tutti_cuda_set(const char* knob, long value);
 // A count of this process, by its name: calls that a lingering kernel took from the bell ("rung"), its
-// launches ("launched"), rings that came too late for it ("missed"). -1 for other names.
+// launches ("launched"), rings that came too late for it ("missed"), and calls of groups that were started ("started"). -1 for other
+// names.
 extern "C" __attribute__((visibility("default"))) long tutti_cuda_get(const char* count);

@@ -4,6 +4,7 @@
 
 #include "cuda/copy.hpp"
 #include "cuda/group.hpp"
+#include "cuda/knobs.hpp"
 
 namespace tutti::cuda {
 
@@ -80,7 +81,9 @@ Status connect(gpu::Group* group, const Blob* blobs) {
 }
 
 Status start(gpu::Group* group, const Call& call) {
-  return end_of(group)->start(call);
+  const Status started = end_of(group)->start(call);
+  if (started.ok()) calls_started.fetch_add(1, std::memory_order_relaxed);
+  return started;
 }
 
 Poll poll(gpu::Group* group) {

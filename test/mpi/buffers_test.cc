@@ -1018,9 +1018,8 @@ void report_paths(const World& world) {
   else
     std::printf("tutti: %llu native, %llu bounced, %llu below\n", path(nullptr, 0),
                 path(nullptr, 1), path(nullptr, 2));
-  if (void* get = module_symbol("tutti_emu_get", "tutti_cuda_get"); get != nullptr)
-    std::printf("gapped buffers packed or unpacked on the device: %ld\n",
-                reinterpret_cast<long (*)(const char*)>(get)("packed"));
+  if (module_symbol("tutti_emu_get", "tutti_cuda_get") != nullptr)
+    std::printf("gapped buffers packed or unpacked on the device: %ld\n", count_of("packed"));
 }
 
 int run(World& world) {

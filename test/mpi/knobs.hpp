@@ -34,3 +34,9 @@ inline int set_knob(const char* knob, long value) {
   void* set = module_symbol("tutti_emu_set", "tutti_cuda_set");
   return set == nullptr ? -1 : reinterpret_cast<int (*)(const char*, long)>(set)(knob, value);
 }
+
+// A count of that module, by its name; -1 where it has none.
+inline long count_of(const char* name) {
+  void* get = module_symbol("tutti_emu_get", "tutti_cuda_get");
+  return get == nullptr ? -1 : reinterpret_cast<long (*)(const char*)>(get)(name);
+}
