@@ -17,7 +17,7 @@ bool possible = false;
 namespace {
 
 // Blocks not in use; the sum is bounded so that one huge call does not hold its memory for good.
-constexpr size_t kept_bytes_limit = size_t{64} << 20;
+constexpr size_t kept_bytes_limit = size_t{128} << 20;
 constexpr size_t page_bytes = 4096;
 
 struct Block {

@@ -56,7 +56,7 @@ void* take_device_block(int32_t device, size_t bytes);
 void give_device_block(int32_t device, void* block);
 
 // Host memory for copies, known to the driver where that can be; contents are not defined. Blocks
-// are kept for the next call up to a few MiB in all. Sparse: of a block that may be huge little will
+// are kept for the next call up to 128 MiB in all. Sparse: of a block that may be huge little will
 // be touched; it takes memory only there. nullptr when there is none.
 void* take_block(size_t bytes, bool sparse = false);
 void give_block(void* block);

@@ -73,7 +73,7 @@ class SpanCall final : public Operation {
  public:
   using Context = SpanContext;
   SpanCall(SpanContext& context, const Problem& problem)
-      : context_(context), problem_{over_nodes(problem.agreed), problem.local} {}
+      : context_(context), whole_{over_nodes(problem.agreed), problem.local} {}
   ~SpanCall() override;
   SpanCall(const SpanCall&) = delete;
   SpanCall& operator=(const SpanCall&) = delete;
@@ -87,13 +87,17 @@ class SpanCall final : public Operation {
 
  private:
   void look_at_buffers();
+  Status start_segment();
+  void cut_segment();
   Status prepare();
   void bind();
   void refuse(Status why);
   Poll end(Status status);
 
   SpanContext& context_;
-  Problem problem_;
+  Problem whole_;
+  Problem problem_;      // the segment of it that runs
+  uint64_t behind_ = 0;  // where that ends
   Executor* executor_ = nullptr;
   uint64_t scratch_bytes_ = 0;
   uint64_t wide_at_ = 0;  // where fp32 partial results begin in the scratch

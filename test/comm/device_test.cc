@@ -380,6 +380,23 @@ TEST_P(DevicesOverNodes, OtherCollectivesToo) {
             });
 }
 
+// 16 MiB each, of which the last is short; on some ranks only.
+TEST_P(DevicesOverNodes, LongVectorsGoInSegments) {
+  each_call(std::span(rules, 1), 3,
+            [&](Communicator& comm, int rank, std::mt19937& draw, std::mt19937& own) {
+              Case test;
+              test.salt = static_cast<uint32_t>(draw());
+              const Coll all[] = {Coll::allreduce, Coll::reduce, Coll::bcast};
+              test.coll = all[draw() % 3];
+              test.count = (4 << 20) * (1 + draw() % 2) + draw() % 3;
+              test.in_place = draw() % 2 == 0;
+              if (is_rooted(test.coll))
+                test.root = static_cast<int>(draw() % static_cast<unsigned>(nranks()));
+              const Kind kinds[] = {Kind::host, Kind::device};
+              run_case(comm, rank, nranks(), test, kinds[own() % 2], kinds[own() % 2]);
+            });
+}
+
 // Where all ranks of a node have device buffers, kernels reduce and gather inside it: two group steps a
 // chunk on each rank that has company.
 TEST_P(DevicesOverNodes, KernelsWorkInsideNodes) {
