@@ -125,7 +125,7 @@ const std::vector<Shape>& shapes() {
 // Every value of the choices, a few of the numbers.
 std::vector<Params> variants(const Algorithm& algorithm, uint64_t draw, uint64_t nranks) {
   // Cuts of blocks are of all of them together; many of many ranks prove little more and take long.
-  const uint64_t short_bytes = nranks > 40 ? 48 * nranks : 48;
+  const uint64_t short_bytes = nranks > 40 ? 48 * nranks : nranks > 8 ? 12 * nranks : 48;
   std::vector<Params> all = {algorithm.standard_params()};
   for (size_t i = 0; i < algorithm.parameters.size(); ++i) {
     const Param& param = algorithm.parameters[i];
