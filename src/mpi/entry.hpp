@@ -68,7 +68,7 @@ int persistent(Layer layer, MPI_Comm comm, MPI_Info info, MPI_Request* request,
   count_call(call);
   if (any_unsettled()) [[unlikely]]
     if (int error = keep_order(comm); error != MPI_SUCCESS) return error;
-  if constexpr (is_coll(call))
+  if constexpr (is_coll(call) && persistent_may_be_native)
     if (devices_possible && offered<call>() && !passes_all(comm)) [[unlikely]] {
       bool taken = false;
       const int error = native_persistent<call>(comm, request, taken, args...);

@@ -1028,7 +1028,8 @@ bool any_rank(const World& world, bool mine) {
   return out != 0;
 }
 
-// Says how many calls tutti saw and kept; false when it kept too few.
+// Says how many calls tutti saw and kept; false when it kept too few: four standard deviations below the
+// share, for the calls are drawn.
 bool report_share(const World& world) {
   const auto calls = reinterpret_cast<CountCalls>(dlsym(RTLD_DEFAULT, "tutti_count_calls"));
   const auto path = reinterpret_cast<CountPath>(dlsym(RTLD_DEFAULT, "tutti_count_path"));
@@ -1041,7 +1042,11 @@ bool report_share(const World& world) {
   if (world.rank == 0)
     std::printf("tutti: %llu calls, %llu native, %llu bounced, %llu below\n", all, native,
                 path(nullptr, 1), path(nullptr, 2));
-  return native * 100 >= all * static_cast<unsigned long long>(world.options.native_at_least);
+  const double share = world.options.native_at_least / 100.0;
+  const auto drawn = static_cast<double>(all);
+  return static_cast<double>(native) >=
+             drawn * share - 4 * std::sqrt(drawn * share * (1 - share)) &&
+         (native != 0 || share == 0);
 }
 
 bool run_cases(const World& world) {
