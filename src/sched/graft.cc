@@ -27,27 +27,18 @@ void graft(ScheduleBuilder& builder, const Schedule& part, const Site& site,
       followed[before] = true;
     }
     if (after.empty()) after.assign(site.after.begin(), site.after.end());
-    const std::span<const Id> list(after);
-    const Ref from = moved(step.from, site), to = moved(step.to, site);
-    switch (step.kind) {
-      case StepKind::send:
-        id_of[i] = builder.send(site.team[static_cast<size_t>(step.peer)], from, list,
-                                site.tag + step.tag);
-        break;
-      case StepKind::recv:
-        id_of[i] =
-            builder.recv(site.team[static_cast<size_t>(step.peer)], to, list, site.tag + step.tag);
-        break;
-      case StepKind::copy:
-        id_of[i] = step.to.count == 0 ? builder.join(list) : builder.copy(from, to, list);
-        break;
-      case StepKind::reduce:
-        id_of[i] = builder.reduce(from, moved(step.with, site), to, list);
-        break;
-      case StepKind::group:
-        id_of[i] = ScheduleBuilder::none;
-        break;
+    // Parts have no group steps.
+    if (step.kind == StepKind::group) {
+      id_of[i] = ScheduleBuilder::none;
+      continue;
     }
+    Step here = step;
+    if (step.kind == StepKind::send || step.kind == StepKind::recv) {
+      here.peer = site.team[static_cast<size_t>(step.peer)];
+      here.tag = site.tag + step.tag;
+    }
+    id_of[i] = builder.repeat(here, {}, moved(step.from, site), moved(step.with, site),
+                              moved(step.to, site), after);
   }
   ends.clear();
   for (size_t i = 0; i < part.steps.size(); ++i)

@@ -93,6 +93,23 @@ ScheduleBuilder::Id ScheduleBuilder::reduce(Ref lower, Ref higher, Ref to,
   return reduce(lower, higher, to, std::span<const Id>(after.begin(), after.size()));
 }
 
+ScheduleBuilder::Id ScheduleBuilder::repeat(const Step& step, std::span<const Group> groups,
+                                            Ref from, Ref with, Ref to, std::span<const Id> after) {
+  switch (step.kind) {
+    case StepKind::send:
+      return send(step.peer, from, after, step.tag);
+    case StepKind::recv:
+      return recv(step.peer, to, after, step.tag);
+    case StepKind::copy:
+      return step.to.count == 0 ? join(after) : copy(from, to, after);
+    case StepKind::reduce:
+      return reduce(from, with, to, after);
+    case StepKind::group:
+      return group(groups[static_cast<size_t>(step.peer)], from, to, after, step.tag);
+  }
+  return none;
+}
+
 ScheduleBuilder::Id ScheduleBuilder::join(std::span<const Id> after) {
   Id only = none;
   for (Id id : after) {

@@ -72,6 +72,10 @@ class ScheduleBuilder {
   Id copy(Ref from, Ref to, std::initializer_list<Id> after);
   Id reduce(Ref lower, Ref higher, Ref to, std::initializer_list<Id> after);
 
+  // A step of another schedule, whose groups these are, with other ranges and predecessors.
+  Id repeat(const Step& step, std::span<const Group> groups, Ref from, Ref with, Ref to,
+            std::span<const Id> after);
+
   // One step after which all of these have finished, so that many steps need not name them all.
   // `none` if there is nothing to wait for.
   Id join(std::span<const Id> after);

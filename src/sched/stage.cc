@@ -225,21 +225,7 @@ class Stager {
 
   Id append(const Step& step, const Ref& from, const Ref& with, const Ref& to) {
     for (uint32_t before : part_.after_of(step)) after_.push_back(id_of_[before]);
-    const std::span<const Id> after(after_);
-    switch (step.kind) {
-      case StepKind::send:
-        return builder_.send(step.peer, from, after, step.tag);
-      case StepKind::recv:
-        return builder_.recv(step.peer, to, after, step.tag);
-      case StepKind::copy:
-        return step.to.count == 0 ? builder_.join(after) : builder_.copy(from, to, after);
-      case StepKind::reduce:
-        return builder_.reduce(from, with, to, after);
-      case StepKind::group:
-        return builder_.group(part_.groups[static_cast<size_t>(step.peer)], from, to, after,
-                              step.tag);
-    }
-    return none;
+    return builder_.repeat(step, part_.groups, from, with, to, after_);
   }
 
   // What scratch alone holds of the result, each part as soon as it is written.

@@ -75,21 +75,7 @@ class Widening {
     for (const Load& load : loads_)
       if (overlap(load.to, from) || overlap(load.to, with) || overlap(load.to, to))
         after_.push_back(load.id);
-    const std::span<const Id> after(after_);
-    switch (step.kind) {
-      case StepKind::send:
-        return builder_.send(step.peer, from, after, step.tag);
-      case StepKind::recv:
-        return builder_.recv(step.peer, to, after, step.tag);
-      case StepKind::copy:
-        return step.to.count == 0 ? builder_.join(after) : builder_.copy(from, to, after);
-      case StepKind::reduce:
-        return builder_.reduce(from, with, to, after);
-      case StepKind::group:
-        return builder_.group(part_.groups[static_cast<size_t>(step.peer)], from, to, after,
-                              step.tag);
-    }
-    return ScheduleBuilder::none;
+    return builder_.repeat(step, part_.groups, from, with, to, after_);
   }
 
   // Rounds a piece of the result, when all that writes it has, and all that reads what lies there.

@@ -159,16 +159,22 @@ class Call {
   std::vector<std::vector<uint64_t>> counts_;  // moved on growth, so spans into them stay valid
 };
 
-// Every rank's schedule.
-inline std::vector<Schedule> schedules(const Algorithm& algorithm, const Call& call,
+// Every rank's schedule; none where one cannot be made.
+inline std::vector<Schedule> schedules(const Algorithm& algorithm,
+                                       const std::vector<Problem>& problems,
                                        const Topology& topology, const Params& params) {
-  std::vector<Schedule> all(call.problems().size());
+  std::vector<Schedule> all(problems.size());
   for (size_t r = 0; r < all.size(); ++r) {
-    Status status = generate(algorithm, call.problems()[r],
-                             Place{static_cast<int>(r), topology, params}, all[r]);
+    Status status =
+        generate(algorithm, problems[r], Place{static_cast<int>(r), topology, params}, all[r]);
     if (!status.ok()) return {};
   }
   return all;
+}
+
+inline std::vector<Schedule> schedules(const Algorithm& algorithm, const Call& call,
+                                       const Topology& topology, const Params& params) {
+  return schedules(algorithm, call.problems(), topology, params);
 }
 
 }  // namespace tutti

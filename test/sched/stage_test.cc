@@ -8,16 +8,6 @@
 namespace tutti {
 namespace {
 
-std::vector<Schedule> made(const Algorithm& algorithm, const std::vector<Problem>& problems,
-                           const Topology& topology, const Params& params) {
-  std::vector<Schedule> all(problems.size());
-  for (size_t r = 0; r < all.size(); ++r)
-    EXPECT_TRUE(
-        generate(algorithm, problems[r], Place{static_cast<int>(r), topology, params}, all[r])
-            .ok());
-  return all;
-}
-
 // What the network sees: peers, tags and lengths.
 std::vector<std::array<uint64_t, 4>> messages(const Schedule& schedule) {
   std::vector<std::array<uint64_t, 4>> all;
@@ -57,7 +47,7 @@ TEST(Stage, EveryAlgorithmIsProvenAndSendsTheSame) {
             problem.agreed.wide = wide;
           }
           if (!algorithm->applies(problems[0].agreed, topology, params)) continue;
-          const std::vector<Schedule> staged = made(*algorithm, problems, topology, params);
+          const std::vector<Schedule> staged = schedules(*algorithm, problems, topology, params);
           const Verdict verdict = verify(problems, staged);
           ASSERT_TRUE(verdict.proven)
               << algorithm->scheme << " " << call.describe() << ": " << verdict.text;
@@ -65,7 +55,7 @@ TEST(Stage, EveryAlgorithmIsProvenAndSendsTheSame) {
           std::vector<Problem> on_hosts = problems;
           for (Problem& problem : on_hosts)
             problem.local.send_on_device = problem.local.recv_on_device = false;
-          const std::vector<Schedule> plain = made(*algorithm, on_hosts, topology, params);
+          const std::vector<Schedule> plain = schedules(*algorithm, on_hosts, topology, params);
           for (size_t r = 0; r < plain.size(); ++r)
             ASSERT_EQ(messages(staged[r]), messages(plain[r])) << call.describe();
           // What was not staged is caught, unless no message touches what is on a device.

@@ -18,16 +18,6 @@ std::vector<Problem> wide_problems(const Call& call) {
   return problems;
 }
 
-std::vector<Schedule> made(const Algorithm& algorithm, const std::vector<Problem>& problems,
-                           const Topology& topology, const Params& params) {
-  std::vector<Schedule> all(problems.size());
-  for (size_t r = 0; r < all.size(); ++r)
-    EXPECT_TRUE(
-        generate(algorithm, problems[r], Place{static_cast<int>(r), topology, params}, all[r])
-            .ok());
-  return all;
-}
-
 TEST(Widen, EveryReductionIsProven) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(text("seed {}", seed));
@@ -44,7 +34,8 @@ TEST(Widen, EveryReductionIsProven) {
           const Params params = algorithm->standard_params();
           std::vector<Problem> problems = wide_problems(call);
           if (!algorithm->applies(problems[0].agreed, topology, params)) continue;
-          const Verdict verdict = verify(problems, made(*algorithm, problems, topology, params));
+          const Verdict verdict =
+              verify(problems, schedules(*algorithm, problems, topology, params));
           ASSERT_TRUE(verdict.proven)
               << algorithm->scheme << " " << call.describe() << ": " << verdict.text;
           ++proven;
@@ -52,7 +43,7 @@ TEST(Widen, EveryReductionIsProven) {
           std::vector<Problem> narrow = problems;
           for (Problem& problem : narrow) problem.agreed.wide = false;
           if (nranks < 3 || count < 40) continue;
-          const Verdict caught = verify(problems, made(*algorithm, narrow, topology, params));
+          const Verdict caught = verify(problems, schedules(*algorithm, narrow, topology, params));
           if (caught.proven) continue;  // a root or a block without partial sums
           EXPECT_EQ(caught.rule, Rule::precision) << caught.text;
           ++narrow_caught;
