@@ -274,11 +274,7 @@ class Simulation {
     double whole = 0;
     for (const At& member : entered)
       whole = std::max({whole, bytes(step(member).from), bytes(step(member).to)});
-    const bool word = whole == 0 && group.level != Level::fabric;
-    const LinkCost& cost = model_.group(word ? Level::node : group.level);
-    const double moved =
-        group_bytes(group.coll, group.level, static_cast<double>(entered.size()), whole);
-    after(cost.latency_ns + moved * cost.ns_per_byte, [this, members = entered] {
+    after(group_step_ns(group, whole, model_), [this, members = entered] {
       for (const At& member : members) finish(member);
     });
     groups_.erase(key);

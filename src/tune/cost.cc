@@ -183,4 +183,13 @@ uint64_t cost_ns(const Estimate& e, const Scale& scale, const CostModel& model) 
   return static_cast<uint64_t>(std::llround(near + far - hidden));
 }
 
+double group_step_ns(const Group& group, double whole, const CostModel& model) {
+  // Without data it is word between members, whatever would carry data.
+  const bool word = whole == 0 && group.level != Level::fabric;
+  const LinkCost& cost = model.group(word ? Level::node : group.level);
+  const double moved =
+      group_bytes(group.coll, group.level, static_cast<double>(group.members.size()), whole);
+  return cost.latency_ns + moved * cost.ns_per_byte;
+}
+
 }  // namespace tutti

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "coll/estimate.hpp"
+#include "sched/schedule.hpp"
 
 namespace tutti {
 
@@ -60,5 +61,8 @@ std::span<const Figure> figures(const CostModel& model);
 // Whole nanoseconds: equal on all ranks, so that ties are ties everywhere. The largest number where the
 // model has no figures for it.
 uint64_t cost_ns(const Estimate& estimate, const Scale& scale, const CostModel& model);
+
+// A group step alone, from when all members have entered; `whole`: bytes of the whole that they share.
+double group_step_ns(const Group& group, double whole, const CostModel& model);
 
 }  // namespace tutti

@@ -195,11 +195,7 @@ class Machine {
     double whole = 0;
     for (const At& member : entered)
       whole = std::max({whole, bytes(step(member).from), bytes(step(member).to)});
-    const bool word = whole == 0 && group.level != Level::fabric;
-    const LinkCost& cost = model_.group(word ? Level::node : group.level);
-    const double moved =
-        group_bytes(group.coll, group.level, static_cast<double>(entered.size()), whole);
-    const double end = now + cost.latency_ns + moved * cost.ns_per_byte;
+    const double end = now + group_step_ns(group, whole, model_);
     for (const At& member : entered) finish(member, end);
     groups_.erase(key);
   }
