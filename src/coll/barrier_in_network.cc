@@ -8,24 +8,12 @@ namespace {
 
 constexpr Coll collectives[] = {Coll::barrier};
 
-bool applies(const Agreed& agreed, const Topology& topology, const Params&) {
-  return in_network_applies(agreed, topology);
-}
-
-Status generate(const Problem& problem, const Place& place, ScheduleBuilder& builder) {
-  return generate_in_network(problem, place, builder);
-}
-
-Estimate estimate(const Agreed&, const Scale& s, const Params&) {
-  return estimate_in_network(s);
-}
-
 }  // namespace
 
 extern const Algorithm barrier_in_network{
-    "in_network", "Switches of the fabric hear from all and tell all (SHARP); a rank a node.",
-    collectives,  {},
-    applies,      estimate,
-    generate};
+    "in_network",       "Switches of the fabric hear from all and tell all (SHARP); a rank a node.",
+    collectives,        {},
+    in_network_applies, estimate_in_network,
+    generate_in_network};
 
 }  // namespace tutti

@@ -83,7 +83,7 @@ inline Group in_network_group(Coll coll, std::span<const int32_t> members) {
 }
 
 // All ranks at once, where each has its own node, as one process a node is what switches serve.
-inline bool in_network_applies(const Agreed& agreed, const Topology& topology) {
+inline bool in_network_applies(const Agreed& agreed, const Topology& topology, const Params&) {
   if (!switches_do(agreed, topology)) return false;
   return topology.units().size() == static_cast<size_t>(topology.nranks);
 }
@@ -99,7 +99,7 @@ inline Status generate_in_network(const Problem& problem, const Place& place,
   return {};
 }
 // The whole goes up to the switches and comes back once.
-inline Estimate estimate_in_network(const Scale& s) {
+inline Estimate estimate_in_network(const Agreed&, const Scale& s, const Params&) {
   Estimate e;
   e.switch_steps = 1;
   e.switch_bytes = s.bytes;
