@@ -6,7 +6,8 @@
 
 namespace tutti {
 
-void NodeParts::take(Setup& setup, Process& process, const Config& config) {
+void NodeParts::take(Setup& setup, Process& process, const Config& config,
+                     const std::string& comm_name) {
   group = setup.take_group();
   if (group == nullptr) return;
   const auto oneshot_limit_bytes = static_cast<size_t>(
@@ -21,6 +22,9 @@ void NodeParts::take(Setup& setup, Process& process, const Config& config) {
     context.members.push_back(setup.rank_text(rank));
     context.processes.emplace_back(setup.record(rank).segment.pid);
   }
+  if (!setup.any_device_possible()) return;
+  device = std::make_unique<DeviceGroup>(*group, config, comm_name, process.gpu_linger_ns());
+  context.device = device.get();
 }
 
 void NodeParts::close() {
@@ -31,11 +35,8 @@ void NodeParts::close() {
 }
 
 std::string NodeCommunicator::take_setup(Setup& setup) {
-  parts_.take(setup, process_, config_);
+  parts_.take(setup, process_, config_, base_.name);
   if (!any_device_possible_) return "one node, host memory: shared memory";
-  device_ =
-      std::make_unique<DeviceGroup>(*parts_.group, config_, base_.name, process_.gpu_linger_ns());
-  parts_.context.device = device_.get();
   return "one node, devices possible: shared memory and kernels";
 }
 
@@ -52,7 +53,7 @@ bool NodeCommunicator::takes(const Agreed& agreed) const {
 
 Path NodeCommunicator::choose_blocking(const Agreed& agreed) {
   const Path path = choose(agreed);
-  if (path != Path::native || device_ == nullptr || config_.require.native) return path;
+  if (path != Path::native || parts_.device == nullptr || config_.require.native) return path;
   // A group that has failed says so in every call.
   if (parts_.group->aborted() != Code::ok) return path;
   return habit_.goes_below(agreed.coll, agreed.bytes()) ? Path::bounce : path;
@@ -60,7 +61,7 @@ Path NodeCommunicator::choose_blocking(const Agreed& agreed) {
 
 Status NodeCommunicator::run(const Problem& problem) {
   const Status status = LaneCommunicator::run(problem);
-  if (device_ != nullptr)
+  if (parts_.device != nullptr)
     habit_.note(problem.agreed.coll, problem.agreed.bytes(),
                 parts_.group->summary().reaches == bit(shm::Reach::host));
   return status;
@@ -77,7 +78,7 @@ void NodeCommunicator::close() {
   drain();
   if (order_ != nullptr) order_->drain();
   order_.reset();
-  device_.reset();
+  parts_.device.reset();
   release_setup();
   parts_.close();
 }

@@ -17,10 +17,11 @@ struct NodeParts {
   std::unique_ptr<shm::NodeGroup> group;
   std::unique_ptr<shm::NodeAllreduce> allreduce;
   std::unique_ptr<shm::NodeExchange> exchange;
+  std::unique_ptr<DeviceGroup> device;  // where some rank may see a device
   NodeContext context;
 
   // Of the ranks that a set-up found on this node.
-  void take(Setup& setup, Process& process, const Config& config);
+  void take(Setup& setup, Process& process, const Config& config, const std::string& comm_name);
   void close();
 };
 
@@ -31,7 +32,7 @@ class NodeCommunicator final : public LaneCommunicator<NodeCall> {
 
   Path choose_blocking(const Agreed& agreed) override;
   Status run(const Problem& problem) override;
-  bool orders_starts() const override { return device_ != nullptr; }
+  bool orders_starts() const override { return parts_.device != nullptr; }
   void begin_in_any_order(uint64_t number, const Problem& problem, Request& request) override;
   void go() override { order_->go(); }
   void close() override;
@@ -46,7 +47,6 @@ class NodeCommunicator final : public LaneCommunicator<NodeCall> {
   uint64_t next_sequence() const override { return parts_.group->sequence() + 1; }
 
   NodeParts parts_;
-  std::unique_ptr<DeviceGroup> device_;
   HostHabit habit_;
   // Made by the first such call, of whatever thread.
   std::once_flag order_made_;

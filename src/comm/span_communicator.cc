@@ -35,7 +35,7 @@ bool sizes_agreed(Coll coll) {
 }  // namespace
 
 std::string SpanCommunicator::take_setup(Setup& setup) {
-  node_.take(setup, process_, config_);
+  node_.take(setup, process_, config_, base_.name);
   SpanContext& c = context_;
   c.rank = base_.rank;
   c.name = base_.name;
@@ -46,11 +46,6 @@ std::string SpanCommunicator::take_setup(Setup& setup) {
   for (int r = 0; r < base_.nranks; ++r) c.rank_texts.push_back(setup.rank_text(r));
   if (node_.group != nullptr) {
     c.node = &node_.context;
-    if (any_device_possible_) {
-      device_ = std::make_unique<DeviceGroup>(*node_.group, config_, base_.name,
-                                              process_.gpu_linger_ns());
-      c.node->device = device_.get();
-    }
     c.groups = std::make_unique<NodeGroups>(node_.context, setup.here());
   }
   c.plans = std::make_unique<SpanPlans>(
@@ -89,7 +84,7 @@ void SpanCommunicator::close() {
   context_.plans.reset();
   context_.groups.reset();
   context_.node = nullptr;
-  device_.reset();
+  node_.device.reset();
   context_.transport.reset();
   release_setup();
   node_.close();

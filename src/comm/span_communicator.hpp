@@ -24,7 +24,6 @@ class SpanCommunicator final : public LaneCommunicator<SpanCall> {
   uint64_t next_sequence() const override { return context_.sequence + 1; }
 
   NodeParts node_;
-  std::unique_ptr<DeviceGroup> device_;
   SpanContext context_;
 };
 

@@ -62,8 +62,8 @@ struct GroupSpec {
 };
 
 // One collective on device-readable memory of every member, or host memory made known by host_register
-// beside it; native(), and with a count above 0 or not. Pointers need no alignment beyond the byte. send == recv is in place: allreduce, reduce,
-// reduce_scatter_block and alltoall then take their input from recv, allgather and gather their own
+// beside it; native(), and with a count above 0 or not. Pointers need no alignment beyond the byte.
+// send == recv is in place: allreduce, reduce, reduce_scatter_block and alltoall then take their input from recv, allgather and gather their own
 // block of it; a scatter in place has no recv at the root. A bcast has its buffer in recv. Where a rank
 // has no such buffer the pointer is not looked at.
 struct Call {

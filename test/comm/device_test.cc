@@ -295,16 +295,6 @@ TEST(DeviceCalls, AnyMixtureOfKinds) {
 
 // ---- Communicators of several nodes.
 
-// Messages go over no device here, which is said aloud.
-class Quiet {
- public:
-  Quiet() : before_(log::threshold.exchange(log::Level::off)) {}
-  ~Quiet() { log::threshold.store(before_); }
-
- private:
-  log::Level before_;
-};
-
 class DevicesOverNodes : public testing::TestWithParam<std::vector<int32_t>> {
  protected:
   void SetUp() override {

@@ -113,4 +113,14 @@ inline void on_all_ranks(int nranks, const std::function<void(int)>& body) {
   for (auto& thread : threads) thread.join();
 }
 
+// Messages of communicators over nodes go over no device here, which is said aloud.
+class Quiet {
+ public:
+  Quiet() : before_(log::threshold.exchange(log::Level::off)) {}
+  ~Quiet() { log::threshold.store(before_); }
+
+ private:
+  log::Level before_;
+};
+
 }  // namespace tutti

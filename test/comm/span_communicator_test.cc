@@ -36,16 +36,6 @@ EngineHooks span_hooks() {
   return hooks;
 }
 
-// Messages go over no device here, which is said aloud.
-class Quiet {
- public:
-  Quiet() : before_(log::threshold.exchange(log::Level::off)) {}
-  ~Quiet() { log::threshold.store(before_); }
-
- private:
-  log::Level before_;
-};
-
 struct Sum {
   std::vector<int64_t> send, recv;
   Problem problem;
